@@ -1,0 +1,1 @@
+"""Rows: whose they are, where they come from, how they are dealt out."""

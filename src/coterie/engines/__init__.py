@@ -1,0 +1,1 @@
+"""Where clients live: a simulation, or a process for each."""

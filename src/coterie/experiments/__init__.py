@@ -1,0 +1,1 @@
+"""Runs from configuration files, their folders, and the demonstration."""

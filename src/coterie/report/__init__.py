@@ -1,0 +1,1 @@
+"""A page about runs, made from their folders."""
