@@ -21,7 +21,8 @@ def local_centers(block: Block, n_clusters: int, rng: Stream) -> tuple[Array, Ar
     """k-means of every client on its own rows: (C, K, M) and the rows of each center, (C, K).
 
     A client of n rows finds at most n // 2 centers, and the others count no rows. A client of
-    more than 1,024 rows looks at that many of them.
+    more than 1,024 rows looks at that many of them. A center of one row that was looked at is
+    that row: it counts none.
     """
     seen = _sample(block, rng)
     if block.n_clients == 0:
@@ -39,8 +40,8 @@ def local_centers(block: Block, n_clusters: int, rng: Stream) -> tuple[Array, Ar
 
     ones = seen.put(np.ones(seen.n_rows))
     _, found, _ = seen.map_clients(kernel, ones, clients=(rng.clients(block, n_clusters), most))
-    scale = block.sizes / seen.sizes
-    counts = host(found["counts"]).astype(np.float64) * scale[:, None]
+    counts = host(found["counts"]).astype(np.float64)
+    counts = np.where(counts < 2, 0.0, counts * (block.sizes / seen.sizes)[:, None])
     return host(found["centers"]).astype(np.float64), counts
 
 

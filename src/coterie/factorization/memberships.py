@@ -34,8 +34,9 @@ def largest_eigenvalue(matrices: Array) -> Array:
 
 
 def inverse(values: Array) -> Array:
-    """1 / values, and 0 where a value is not positive: such a step stands still."""
-    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+    """1 / values, and 0 where a value is not positive, or too small: such a step stands still."""
+    least = np.finfo(np.float64).tiny
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > least)
 
 
 def scaled_step(a: Array) -> tuple[Array, Array]:

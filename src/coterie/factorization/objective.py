@@ -17,6 +17,8 @@ import numpy as np
 
 from coterie.backend import Array
 
+EMPTY = 1e-12  # of the largest cluster's squared norm
+
 
 def trace(matrices: Array) -> Array:
     """Trace of each of a stack of matrices."""
@@ -33,9 +35,13 @@ def objective(
 
 
 def orthogonality(gram: Array) -> Array:
-    """Root mean square cosine between the memberships of two clusters, (R,): 0 when hard."""
+    """Root mean square cosine between the memberships of two clusters, (R,): 0 when hard.
+
+    A cluster that all rows have left keeps what rounding left in the sums; it counts as empty.
+    """
     n_clusters = gram.shape[-1]
-    norms = np.sqrt(np.einsum("rkk->rk", gram))
+    squares = np.einsum("rkk->rk", gram)
+    norms = np.sqrt(np.where(squares > EMPTY * squares.max(1, keepdims=True), squares, 0.0))
     scale = norms[:, :, None] * norms[:, None, :]
     cosines = np.divide(gram, scale, out=np.zeros_like(gram), where=scale > 0)
     off = (cosines**2).sum((1, 2)) - np.einsum("rkk->rk", cosines**2).sum(1)

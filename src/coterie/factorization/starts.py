@@ -16,6 +16,7 @@ import numpy as np
 
 from coterie.backend import Array
 from coterie.block import Block
+from coterie.errors import ParameterError
 from coterie.factorization.declaration import Factorization
 from coterie.fields import Reply, Stack
 from coterie.protocol import Spec, Total
@@ -44,6 +45,11 @@ def draw_asked(p: Factorization, spec: Spec, rng: np.random.Generator) -> tuple[
     affordable = CLUSTERING_WORK / (p.n_clusters**2 * spec.n_features)
     draws = max(FEWEST_ASKED, int(affordable))
     able = np.flatnonzero(spec.sizes >= 2)
+    if len(able) == 0:
+        raise ParameterError(
+            "init='one-shot' was given, but no client has two rows: a center of one row would be "
+            "that row. Give init='sums', or 'auto', which chooses it here"
+        )
     if len(able) <= draws:
         return able, np.ones(len(able))
     share = spec.sizes[able] / spec.sizes[able].sum()
@@ -54,10 +60,9 @@ def draw_asked(p: Factorization, spec: Spec, rng: np.random.Generator) -> tuple[
 def seed_reply(block: Block, n_clusters: int, rng: Stream) -> Reply:
     """Each client's local centers, (C, K, M), and how many rows each stands for."""
     centers, counts = local_centers(block, n_clusters, rng)
-    alone = counts < 2
     return {
-        "centers": Stack(np.where(alone[:, :, None], 0.0, centers)),
-        "counts": Stack(np.where(alone, 0.0, counts)),
+        "centers": Stack(np.where(counts[:, :, None] > 0, centers, 0.0)),
+        "counts": Stack(counts),
     }
 
 

@@ -1,0 +1,46 @@
+"""Numbers for people."""
+
+from __future__ import annotations
+
+UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def count(n: int, noun: str = "") -> str:
+    """12,345 rows, and 1 row."""
+    if not noun:
+        return f"{n:,}"
+    return f"{n:,} {noun if n == 1 else noun + 's'}"
+
+
+def size(n_bytes: float) -> str:
+    """Bytes with the unit that suits them: 1.2 MB."""
+    for unit in UNITS[:-1]:
+        if n_bytes < 999.5:
+            break
+        n_bytes /= 1000
+    else:
+        unit = UNITS[-1]
+    whole = unit == "B" or n_bytes >= 99.5
+    return f"{n_bytes:.0f} {unit}" if whole else f"{n_bytes:.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """Time with the units that suit it: 3.4 s."""
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 99.5:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def percent(share: float) -> str:
+    """A share of a whole: 79.6%."""
+    return f"{share * 100:.1f}%"
+
+
+def number(value: float) -> str:
+    """A number with as many digits as people read."""
+    if 1000 <= abs(value) < 1e9:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
