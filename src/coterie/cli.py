@@ -289,3 +289,7 @@ def data_fetch(
 
     fetch(name, folder)
     out.print(f"{name} is here", highlight=False)
+
+
+if __name__ == "__main__":
+    main()
