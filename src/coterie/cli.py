@@ -88,7 +88,7 @@ def demo(
     played = []
     for scene in SCENES:
         most = scene.config.algorithm.max_rounds
-        with watching(out, scene.title, most, quiet=quiet) as on_round:
+        with watching(out, scene.name, most, quiet=quiet) as on_round:
             run_folder = play(scene, home / scene.name, on_round)
         played.append(run_folder.path)
         if not quiet:

@@ -91,9 +91,15 @@ def play(scene: Scene, out: Path, on_round: OnRound | None = None) -> RunFolder:
         pooled_kmeans(federation, n_clusters),
         kmeans_alone(federation, n_clusters),
     ]
+    methods = [asdict(c) for c in compared]
     folder.write_json(
         COMPARISON,
-        {"title": scene.title, "story": scene.story, "methods": [asdict(c) for c in compared]},
+        {
+            "title": scene.title,
+            "story": scene.story,
+            "methods": methods,
+            "verdict": verdict(methods),
+        },
     )
     return folder
 

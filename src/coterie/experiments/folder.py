@@ -83,7 +83,8 @@ class RunFolder:
         """The records so far. A last line that a crash cut short is not one of them."""
         records = []
         with _naming(self.path / ROUNDS, "read"):
-            lines = (self.path / ROUNDS).read_text(encoding="utf-8").splitlines(keepends=True)
+            text = (self.path / ROUNDS).read_bytes().decode(errors="replace")
+            lines = text.splitlines(keepends=True)
         for number, line in enumerate(lines, 1):
             if not line.endswith("\n"):
                 break
@@ -195,10 +196,14 @@ class RunFolder:
 
     def read_result(self) -> dict[str, Array]:
         """The labels, by column."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        with _naming(self.path / RESULT, "read"):
-            table = pq.read_table(self.path / RESULT)
+        try:
+            with _naming(self.path / RESULT, "read"):
+                table = pq.read_table(self.path / RESULT)
+        except pa.ArrowInvalid as error:
+            raise RunFolderError(f"{str(self.path / RESULT)!r} is damaged: {error}") from error
         return {name: table[name].to_numpy() for name in table.column_names}
 
 

@@ -251,6 +251,7 @@ def describe(rows: Rows) -> dict[str, Any]:
         "n_samples": federation.n_samples,
         "n_features": federation.n_features,
         "n_clients": federation.n_clients,
+        "feature_names": federation.feature_names,
         "dtype": str(x.dtype),
         "image_shape": rows.image_shape,
         "class_names": rows.class_names,

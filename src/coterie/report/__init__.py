@@ -2,15 +2,15 @@
 
 ::
 
-    reading   run folders -> plain dataclasses
-    tallies   what there is to count: clusters by client, classes by cluster, bytes by phase
-    numbers   numbers for people
-    words     sentences
-    charts    figures for plotly
-    pixels    rows as images
-    markup    HTML that escapes what it is given
-    sections  the parts of the page, in the order in which they are read
-    page      the parts put together, with styles, scripts and figures, in one file
+    reading     run folders -> plain dataclasses
+    tallies     what there is to count: clusters by client, classes by cluster, bytes by phase
+    words       sentences about runs, and `numbers` for people
+    charts      figures for plotly
+    pixels      rows as images
+    markup      HTML that escapes what it is given; `layout` makes sections and tables of it
+    summary, comparison, course, clusters, sent, settings
+                the parts of the page, in the order in which they are read
+    page        the parts put together with styles, scripts and figures, in one file
 """
 
 from __future__ import annotations

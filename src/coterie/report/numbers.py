@@ -14,14 +14,11 @@ def count(n: int, noun: str = "") -> str:
 
 def size(n_bytes: float) -> str:
     """Bytes with the unit that suits them: 1.2 MB."""
-    for unit in UNITS[:-1]:
-        if n_bytes < 999.5:
-            break
-        n_bytes /= 1000
-    else:
-        unit = UNITS[-1]
-    whole = unit == "B" or n_bytes >= 99.5
-    return f"{n_bytes:.0f} {unit}" if whole else f"{n_bytes:.1f} {unit}"
+    unit = 0
+    while n_bytes >= 999.5 and unit < len(UNITS) - 1:
+        n_bytes, unit = n_bytes / 1000, unit + 1
+    digits = 0 if unit == 0 or n_bytes >= 99.5 else 1
+    return f"{n_bytes:.{digits}f} {UNITS[unit]}"
 
 
 def duration(seconds: float) -> str:
@@ -36,7 +33,7 @@ def duration(seconds: float) -> str:
 
 def percent(share: float) -> str:
     """A share of a whole: 79.6%."""
-    return f"{share * 100:.1f}%"
+    return "100%" if share == 1 else f"{share * 100:.1f}%"
 
 
 def number(value: float) -> str:

@@ -92,9 +92,9 @@ class Run:
 
     name: str
     path: Path
-    tables: Mapping[str, Any]
+    tables: Mapping[str, Mapping[str, Any]]
     config: str
-    environment: Mapping[str, Any]
+    versions: Mapping[str, str]
     facts: Facts
     exchanges: tuple[Exchange, ...]
     comparison: Comparison | None
@@ -142,10 +142,10 @@ def _read(path: Path, name: str) -> Run:
     folder = RunFolder.open(path)
     with _understood(path / CONFIG):
         config = (path / CONFIG).read_text(encoding="utf-8")
-        tables = tomllib.loads(config)
+        tables = {name: dict(table) for name, table in tomllib.loads(config).items()}
     with _understood(path / ENVIRONMENT):
         environment = folder.read_json(ENVIRONMENT)
-        facts = _facts(environment["data"])
+        facts, versions = _facts(environment["data"]), _versions(environment)
     with _understood(path / ROUNDS):
         exchanges = tuple(_exchange(record) for record in folder.rounds())
     with _understood(path / COMPARISON):
@@ -157,9 +157,7 @@ def _read(path: Path, name: str) -> Run:
             means = folder.load_model().get("means")
         with _understood(path / RESULT):
             labels = _labels(folder.read_result(), facts, 0 if means is None else len(means))
-    return Run(
-        name, path, tables, config, environment, facts, exchanges, comparison, labels, means
-    )
+    return Run(name, path, tables, config, versions, facts, exchanges, comparison, labels, means)
 
 
 @contextlib.contextmanager
@@ -187,6 +185,12 @@ def _facts(data: Mapping[str, Any]) -> Facts:
         class_names=None if names is None else tuple(str(name) for name in names),
         feature_names=_feature_names(data.get("feature_names"), int(data["n_features"])),
     )
+
+
+def _versions(environment: Mapping[str, Any]) -> dict[str, str]:
+    """What the environment says besides of the rows."""
+    plain = {name: value for name, value in environment.items() if isinstance(value, str)}
+    return plain | {name: str(value) for name, value in environment["packages"].items()}
 
 
 def _feature_names(names: Sequence[Any] | None, n_features: int) -> tuple[str, ...]:
@@ -224,17 +228,17 @@ def _spread(value: Sequence[float] | None) -> tuple[float, float] | None:
 def _labels(columns: Mapping[str, Array], facts: Facts, n_clusters: int) -> Labels:
     client_ids, clients = np.unique(columns["client"].astype(str), return_inverse=True)
     clusters = np.asarray(columns["label"], dtype=np.int64)
-    classes, names = None, ()
-    if "truth" in columns:
-        found, classes = np.unique(_comparable(columns["truth"]), return_inverse=True)
-        names = tuple(_class_name(value, facts.class_names) for value in found.tolist())
+    truth, classes, found = columns.get("truth"), None, []
+    if truth is not None:
+        names, classes = np.unique(_comparable(truth), return_inverse=True)
+        found = names.tolist()
     return Labels(
         clients=clients,
         client_ids=tuple(client_ids.tolist()),
         clusters=clusters,
         n_clusters=max(n_clusters, int(clusters.max(initial=-1)) + 1),
         classes=classes,
-        class_names=names,
+        class_names=tuple(_class_name(value, facts.class_names) for value in found),
     )
 
 
