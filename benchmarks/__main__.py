@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,12 +11,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import fedmgs  # noqa: E402
-import overhead  # noqa: E402
-
-from coterie.backend import available_threads  # noqa: E402
+from benchmarks import fedmgs, overhead
+from coterie.backend import available_threads
 
 RESULTS = Path(__file__).parent / "results"
 

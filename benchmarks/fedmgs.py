@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterator
 
 import numpy as np
-from measure import Measured, median_of
 
+from benchmarks.measure import Measured, median_of
 from coterie.data.federation import Federation
 from coterie.engines.simulation import Simulation
 from coterie.factorization.fedmgs import FedMGSAlgorithm
@@ -51,4 +51,4 @@ def seconds_a_round(X: np.ndarray, clients: int, steps: int, *, in_order: bool =
     )
     engine = Simulation(Federation.from_arrays(X, owners))
     records = [r for r in rounds(algorithm, engine) if r.phase == "round"]
-    return statistics.median(r.seconds for r in records)
+    return float(statistics.median(r.seconds for r in records))

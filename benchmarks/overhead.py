@@ -8,10 +8,11 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from measure import Measured
 
+from benchmarks.measure import Measured
 from coterie.backend import Array
 from coterie.block import Block, Private
 from coterie.data.federation import Federation
@@ -31,7 +32,7 @@ class Idle:
 
     max_rounds: int = 40
 
-    phases = {"round": Phase({"nothing": Sum}, private=True)}
+    phases: ClassVar = {"round": Phase({"nothing": Sum}, private=True)}
 
     def start(self, spec: Spec, rng: Stream, given: Mapping[str, Array]) -> State:
         return State("round", 0, {})
@@ -77,7 +78,7 @@ def seconds_a_round(cohorts: Participation) -> float:
     rows = np.zeros((CLIENTS * ROWS_EACH, 20), dtype=np.float32)
     engine = Simulation(Federation.from_arrays(rows, np.repeat(np.arange(CLIENTS), ROWS_EACH)))
     marks = [time.perf_counter() for _ in rounds(Idle(), engine, cohorts)]
-    return statistics.median(np.diff(marks[5:]))
+    return float(statistics.median(np.diff(marks[5:])))
 
 
 def import_seconds(statement: str, repeats: int = 5) -> float:

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import click
 import typer
-from docs import ROOT, Page, pages
 
 from coterie.cli import app
 from coterie.errors import CoterieError
 from coterie.estimators import ESTIMATORS
 from coterie.experiments.config import make_config
 from coterie.papers import PAPERS
+from docs import ROOT, Page, pages
 
 
 def problems(page: Page) -> Iterator[str]:
@@ -79,7 +79,9 @@ def wrong_call(words: list[str]) -> Iterator[str]:
 
 def wrong_table() -> Iterator[str]:
     """Whether the README's table of algorithms is that of `coterie.papers`."""
-    rows = re.findall(r"^\| (`.*?) \| .* \| (ready|planned) \|$", (ROOT / "README.md").read_text(), re.M)
+    rows = re.findall(
+        r"^\| (`.*?) \| .* \| (ready|planned) \|$", (ROOT / "README.md").read_text(), re.M
+    )
     said = {(name, state) for names, state in rows for name in re.findall(r"`(\w+)`", names)}
     true = {(n, "ready") for p in PAPERS for n in p.ready}
     true |= {(n, "planned") for p in PAPERS for n in p.planned}

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from docs import ROOT
 
 import coterie as ct
 from coterie.backend import Array
+from docs import ROOT
 
 CELL, PIXEL, GAP = 13, 8, 14
 INK, PAPER, FAINT = "#1b2a41", "#ffffff", "#6b7a90"
@@ -82,7 +82,9 @@ def square(x: float, y: float, side: float, colour: str) -> str:
     return f'<rect x="{x}" y="{y}" width="{side}" height="{side}" fill="{colour}"/>'
 
 
-def text(x: float, y: float, words: str, size: int, colour: str = INK, *, bold: bool = False) -> str:
+def text(
+    x: float, y: float, words: str, size: int, colour: str = INK, *, bold: bool = False
+) -> str:
     """A line of text."""
     weight = ' font-weight="600"' if bold else ""
     return f'<text x="{x}" y="{y}" font-size="{size}" fill="{colour}"{weight}>{words}</text>'

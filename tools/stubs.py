@@ -1,4 +1,4 @@
-"""Write signatures for editors and type checkers: what the estimators make of declarations at run time.
+"""Write signatures for editors and type checkers, as the estimators make them at run time.
 
 ``python tools/stubs.py`` writes `catalog.pyi`; with ``--check`` it says whether the file is fresh.
 """
@@ -12,11 +12,10 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from docs import ROOT
-
 from coterie.estimators import ESTIMATORS, estimator_type
 from coterie.estimators.declaration import RunParameters, all_parameters
 from coterie.parameters import Parameter
+from docs import ROOT
 
 STUB = ROOT / "src" / "coterie" / "estimators" / "catalog.pyi"
 HEAD = '''"""Made by `make stubs` from the algorithms' declarations: do not edit."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from coterie._version import __version__
 
 if TYPE_CHECKING:
+    from coterie import errors as errors
     from coterie import metrics as metrics
     from coterie.checks import check_algorithm as check_algorithm
     from coterie.data import datasets as datasets
@@ -33,30 +34,31 @@ if TYPE_CHECKING:
     from coterie.parameters import Diminishing as Diminishing
     from coterie.rounds import Round as Round
 
+_MODULES = {
+    "datasets": "coterie.data.datasets",
+    "errors": "coterie.errors",
+    "metrics": "coterie.metrics",
+    "partition": "coterie.data.partition",
+}
 _HOMES = {
+    "CoterieError": "coterie.errors",
+    "Diminishing": "coterie.parameters",
     "FedMGS": "coterie.estimators.factorization",
     "Federation": "coterie.data.federation",
-    "partition": "coterie.data",
-    "datasets": "coterie.data",
-    "metrics": "coterie",
-    "Diminishing": "coterie.parameters",
     "Round": "coterie.rounds",
     "check_algorithm": "coterie.checks",
-    "CoterieError": "coterie.errors",
 }
 
-__all__ = ["__version__", *sorted(_HOMES)]
+__all__ = ["__version__", *sorted([*_HOMES, *_MODULES])]
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'coterie' has no attribute {name!r}")
-    full = f"{home}.{name}"
-    if name in ("partition", "datasets", "metrics"):
-        value: Any = importlib.import_module(full)
+    if name in _MODULES:
+        value: Any = importlib.import_module(_MODULES[name])
+    elif name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
     else:
-        value = getattr(importlib.import_module(home), name)
+        raise AttributeError(f"module 'coterie' has no attribute {name!r}")
     globals()[name] = value
     return value
 

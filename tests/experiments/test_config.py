@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from coterie.errors import ConfigError
 from coterie.estimators import ESTIMATORS, estimator_type
 from coterie.estimators.declaration import RunParameters
@@ -63,9 +64,7 @@ def test_what_is_written_reads_as_it_was(changes: dict[str, Any]) -> None:
 
 
 def test_none_and_nested_values_arrive() -> None:
-    config = make_config(
-        changed(algorithm__offset="none", algorithm__center_steps={"start": 30})
-    )
+    config = make_config(changed(algorithm__offset="none", algorithm__center_steps={"start": 30}))
     assert config.algorithm.offset is None
     assert config.algorithm.center_steps == Diminishing(30)
 

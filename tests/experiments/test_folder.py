@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from coterie.errors import CheckpointError, RunFolderError
 from coterie.experiments.config import make_config
 from coterie.experiments.folder import CHECKPOINT, ROUNDS, RunFolder
@@ -116,9 +117,13 @@ def test_something_else_is_not_a_run(tmp_path: Path) -> None:
 
 def test_columns_come_back(folder: RunFolder) -> None:
     assert not folder.finished
-    columns = {"row": np.arange(3), "client": np.array(["a", "b", "a"]), "label": np.array([1, 0, 1])}
+    columns = {
+        "row": np.arange(3),
+        "client": np.array(["a", "b", "a"]),
+        "label": np.array([1, 0, 1]),
+    }
     folder.write_result(columns)
-    assert folder.finished
+    assert RunFolder.open(folder.path).finished
     back = folder.read_result()
     for name, column in columns.items():
         assert back[name].tolist() == column.tolist()

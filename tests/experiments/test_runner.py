@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import random
+import secrets
 import signal
 import subprocess
 import sys
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from coterie import codec
 from coterie.errors import CheckpointError, ConfigError, RunFolderError
 from coterie.experiments.config import Config, make_config
@@ -204,12 +205,12 @@ def test_a_process_stopped_at_a_random_round_resumes_to_the_same_bits(
     tmp_path: Path, how: signal.Signals
 ) -> None:
     (tmp_path / "run.toml").write_text(SLOW)
-    n = random.Random(os.getpid() + how).randint(4, 30)
+    n = 4 + secrets.randbelow(27)
     process = start(tmp_path, "run.toml")
     wait_for_rounds(tmp_path, n, process)
     process.send_signal(how)
     _, errors = process.communicate(timeout=120)
-    assert process.returncode == (130 if how == signal.SIGINT else -signal.SIGKILL), errors
+    assert process.returncode == (130 if how == signal.SIGINT else -signal.SIGKILL), (n, errors)
     assert not RunFolder.open(tmp_path / "run").finished
 
     resumed = start(tmp_path, "--resume")
