@@ -174,7 +174,11 @@ class Rows:
             kind = self.xp.float64 if not rows.dtype.is_floating_point else rows.dtype
             return host(self.xp.segment_reduce(rows.to(kind), "sum", lengths=lengths, axis=0))
         kind = np.int64 if rows.dtype == np.bool_ else rows.dtype
-        return np.add.reduceat(rows, self.offsets[:-1], axis=0, dtype=kind)
+        sums = np.zeros((self.n_clients, *rows.shape[1:]), dtype=kind)
+        some = np.flatnonzero(self.sizes)  # reduceat has no sum of nothing
+        if len(some):
+            sums[some] = np.add.reduceat(rows, self.offsets[some], axis=0, dtype=kind)
+        return sums
 
     def empty(self, shape: tuple[int, ...], like: Any) -> Any:
         """An uninitialised array of the type and at the place of `like`."""
@@ -325,7 +329,7 @@ class Rows:
         while start < len(order):
             longest = ordered[start] + ordered[start] // PADDING
             stop = int(np.searchsorted(ordered, longest, side="right"))
-            stop = min(stop, start + max(1, budget // int(longest)))
+            stop = min(stop, start + max(1, budget // max(1, int(longest))))
             chosen = np.sort(order[start:stop])
             n = np.arange(ordered[stop - 1])
             keep = n < sizes[chosen][:, None]
@@ -382,11 +386,10 @@ def _like(tensor: Any, array: Array) -> Any:
 def _csr_view(x: Any, which: slice) -> Any:
     """Rows of a CSR array that share its memory."""
     first, last = int(x.indptr[which.start]), int(x.indptr[which.stop])
-    pointers = x.indptr[which.start : which.stop + 1] - x.indptr[which.start]
-    return sparse.csr_array(
-        (x.data[first:last], x.indices[first:last], pointers),
-        shape=(which.stop - which.start, x.shape[1]),
-    )
+    view = sparse.csr_array((which.stop - which.start, x.shape[1]), dtype=x.dtype)
+    view.data, view.indices = x.data[first:last], x.indices[first:last]  # its own makers copy
+    view.indptr = x.indptr[which.start : which.stop + 1] - x.indptr[which.start]
+    return view
 
 
 def _accumulate(sums: dict[str, Any], partial: dict[str, Any]) -> None:

@@ -27,7 +27,12 @@ from coterie.protocol import Request, State
 MAX_MESSAGE = 1 << 32  # bytes
 MAX_ARRAYS = 4096
 MAX_NAME = 256
-KINDS = "fiub"  # floats, integers, booleans: no objects, no strings, no complex numbers
+
+# What travels, in the order of safetensors: numbers and booleans of a size that is the same on
+# every machine; no objects, no strings, no complex numbers.
+_NAMES = {"b1": "BOOL", "u1": "U8", "i1": "I8", "i2": "I16", "u2": "U16", "f2": "F16"}
+_NAMES |= {"i4": "I32", "u4": "U32", "f4": "F32", "f8": "F64", "i8": "I64", "u8": "U64"}
+_RANK = {code: rank for rank, code in enumerate(_NAMES)}
 
 Text = Mapping[str, str]
 
@@ -36,11 +41,11 @@ def pack(arrays: Arrays, text: Text | None = None) -> bytes:
     """Named arrays and strings as bytes."""
     plain = {name: np.require(a, requirements=["C"]) for name, a in sorted(arrays.items())}
     for name, array in plain.items():
-        if array.dtype.kind not in KINDS:
+        if array.dtype.str[1:] not in _NAMES:
             raise ProtocolError(
                 f"array {name!r} has type {array.dtype}; only numbers and booleans travel"
             )
-    return safetensors.numpy.save(plain, metadata=dict(text or {}))
+    return safetensors.numpy.save(plain, metadata=dict(text) if text else None)
 
 
 def unpack(data: bytes) -> tuple[dict[str, Array], dict[str, str]]:
@@ -56,7 +61,7 @@ def unpack(data: bytes) -> tuple[dict[str, Array], dict[str, str]]:
     if len(arrays) > MAX_ARRAYS:
         raise ProtocolError(f"a message of {len(arrays)} arrays; at most {MAX_ARRAYS} are read")
     for name, array in arrays.items():
-        if len(name) > MAX_NAME or array.dtype.kind not in KINDS:
+        if len(name) > MAX_NAME or array.dtype.str[1:] not in _NAMES:
             raise ProtocolError(f"array {name[:MAX_NAME]!r} has a name or a type that is refused")
     return arrays, text
 
@@ -90,6 +95,8 @@ def decode_reply(arrays: Arrays, kinds: Mapping[str, type[Field]]) -> Reply:
         return {name: kinds[name].decode(parts) for name, parts in grouped.items()}
     except KeyError as error:
         raise ProtocolError(f"a reply without {error}; expected {sorted(kinds)}") from error
+    except (ValueError, TypeError, IndexError, MemoryError) as error:
+        raise ProtocolError(f"a reply that cannot be read: {error}") from error
 
 
 def reply_bytes(reply: Reply, n_clients: int, text: Text) -> tuple[int, int]:
@@ -140,11 +147,6 @@ def _in_file_order(layout: _Layout) -> _Layout:
     return tuple(sorted(layout, key=lambda a: (-_RANK[np.dtype(a[1]).str[1:]], a[0])))
 
 
-_NAMES = {"b1": "BOOL", "u1": "U8", "i1": "I8", "i2": "I16", "u2": "U16", "f2": "F16"}
-_NAMES |= {"i4": "I32", "u4": "U32", "f4": "F32", "f8": "F64", "i8": "I64", "u8": "U64"}
-_RANK = {code: rank for rank, code in enumerate(_NAMES)}
-
-
 # -- states, requests, private state --------------------------------------------------------------
 
 
@@ -173,6 +175,8 @@ def private_from(arrays: Arrays) -> Private:
     kinds: dict[str, dict[str, Array]] = {"rows": {}, "clients": {}}
     for full, array in arrays.items():
         kind, _, name = full.partition(".")
+        if kind not in kinds:
+            raise ProtocolError(f"private state with an array {full!r}; expected rows or clients")
         kinds[kind][name] = array
     return Private(kinds["rows"], kinds["clients"])
 
@@ -248,7 +252,9 @@ def request_from(header: Header, arrays: Arrays) -> tuple[Request, float]:
             shared[name] = array
         elif kind == "slots":
             slots[name] = array
-    address = arrays.get("address")
+    address, weight = arrays.get("address"), arrays.get("weight")
+    if weight is None or weight.shape != (1,) or (address is not None and address.shape != (1,)):
+        raise ProtocolError("a request without a weight, or with a broken weight or address")
     if address is not None and address[0] >= 0:
         address = np.zeros(1, dtype=np.int64)  # its slot came alone
     request = Request(
@@ -262,7 +268,7 @@ def request_from(header: Header, arrays: Arrays) -> tuple[Request, float]:
         attempt=header.attempt,
         seed=header.seed,
     )
-    return request, float(arrays["weight"][0])
+    return request, float(weight[0])
 
 
 def request_bytes(request: Request, cohort: Array) -> tuple[int, int]:

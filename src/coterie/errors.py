@@ -108,6 +108,9 @@ class QuorumError(ExchangeError):
         super().__init__(message)
         self.traffic = traffic
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return QuorumError, (str(self), self.traffic)
+
 
 class ProtocolError(ExchangeError):
     """A message that cannot be read, is larger than allowed, or belongs to another exchange."""

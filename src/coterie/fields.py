@@ -16,6 +16,9 @@ import numpy as np
 from coterie.arrays import spans
 from coterie.backend import Array, Arrays
 from coterie.block import Block
+from coterie.errors import ProtocolError
+
+MOST_ENTRIES = 1 << 30  # of all slots together, before a reply is believed
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Sum(Field):
 
     def merge(self, others: Sequence[Self]) -> Self:
         """Add."""
-        return replace(self, value=sum((o.value for o in others), self.value))
+        return replace(self, value=_added([self, *others]))
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,8 @@ class Slots(Field):
 
     def merge(self, others: Sequence[Self]) -> Self:
         """Add."""
-        total = sum((o.value for o in others), self.value)
-        return type(self)(total, np.concatenate([self.slot, *(o.slot for o in others)]))
+        slot = np.concatenate([self.slot, *(o.slot for o in others)])
+        return type(self)(_added([self, *others]), slot)
 
     def reorder(self, clients: Array) -> Self:
         """Slots in the order of `clients`."""
@@ -122,8 +125,10 @@ class Slots(Field):
     @classmethod
     def decode(cls, arrays: Arrays) -> Self:
         """The row in its slot, zeros elsewhere."""
-        row, slot = np.asarray(arrays["row"]), int(arrays["slot"])
-        value = np.zeros((int(arrays["of"]), *row.shape), dtype=row.dtype)
+        row, slot, n = np.asarray(arrays["row"]), int(arrays["slot"]), int(arrays["of"])
+        if not 0 <= slot < n or n * row.size > MOST_ENTRIES:
+            raise ValueError(f"slot {slot} of {n}, with {row.size} entries in each")
+        value = np.zeros((n, *row.shape), dtype=row.dtype)
         value[slot] = row
         return cls(value, np.array([slot]))
 
@@ -238,8 +243,10 @@ class Top(Field):
     @classmethod
     def decode(cls, arrays: Arrays) -> Self:
         """Scores and rows of one client."""
-        score = np.asarray(arrays["score"])
-        return cls(np.asarray(arrays["value"]), score, int(arrays["k"]), np.array([len(score)]))
+        value, score, k = np.asarray(arrays["value"]), arrays["score"], int(arrays["k"])
+        if score.shape != value.shape[:1] or len(score) > k:
+            raise ValueError(f"scores of shape {score.shape} for rows of {value.shape}, k={k}")
+        return cls(value, np.asarray(score), k, np.array([len(score)]))
 
 
 Reply = Mapping[str, Field]
@@ -248,4 +255,20 @@ Reply = Mapping[str, Field]
 def merge(replies: Sequence[Reply]) -> Reply:
     """Replies of several blocks as the reply of one."""
     first, *rest = replies
-    return {name: part.merge([other[name] for other in rest]) for name, part in first.items()}
+    merged = {}
+    for name, part in first.items():
+        try:
+            merged[name] = part.merge([other[name] for other in rest])
+        except ValueError as error:
+            raise ProtocolError(f"replies with field {name!r} do not fit: {error}") from error
+    return merged
+
+
+def _added(parts: Sequence[Field]) -> Array:
+    """The sum of values of one shape: what NumPy would broadcast is a reply gone wrong."""
+    shapes = {part.value.shape for part in parts}
+    if len(shapes) > 1:
+        raise ValueError(f"sums of shapes {sorted(shapes)}")
+    first, *rest = parts
+    total: Array = sum((part.value for part in rest), first.value)
+    return total

@@ -28,10 +28,15 @@ class Diminishing:
     Parameters
     ----------
     start : int
-        The papers' Q-hat.
+        The papers' Q-hat, not negative.
     """
 
     start: Annotated[int, Ge(0)]
+
+    def __post_init__(self) -> None:
+        start: Any = self.start
+        if isinstance(start, bool) or not isinstance(start, (int, np.integer)) or start < 0:
+            raise ParameterError(f"Diminishing({start!r}) was given; expected an int >= 0")
 
 
 Steps = Annotated[int, Ge(1)] | Diminishing

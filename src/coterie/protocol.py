@@ -279,5 +279,5 @@ class Engine(Protocol):
         ...
 
     def restore(self, arrays: Arrays) -> None:
-        """Go back to a snapshot."""
+        """Go back to a snapshot; to an empty one: nobody has joined."""
         ...

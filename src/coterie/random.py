@@ -64,6 +64,8 @@ def philox(counter: tuple[Any, Any, Any, Any], key: tuple[int, int]) -> tuple[An
 
 def client_key(client_id: object) -> int:
     """The 64-bit root of a client's randomness: a hash of its id, not of its position."""
+    if isinstance(client_id, np.generic):
+        client_id = client_id.item()
     whole = isinstance(client_id, float) and client_id.is_integer()
     if whole or isinstance(client_id, bool):
         client_id = int(client_id)  # type: ignore[call-overload]  # equal ids are one client: 1, 1.0 and True

@@ -147,7 +147,8 @@ def rounds(
     faults : Faults, optional
         Replies to lose, for tests and rehearsals.
     need : int or float
-        Fewest replies that an exchange counts: a number of clients, or a fraction of those asked.
+        Fewest replies that an exchange counts: an int is a number of clients, a float a fraction
+        of those asked.
     retries : int
         How often an exchange with too few replies is tried again, each time with a new cohort.
 
@@ -162,7 +163,7 @@ def rounds(
         state = algorithm.start(engine.spec, Stream(seed, 0, "start"), given or {})
     else:
         step, state = resume.step, resume.state
-        engine.restore(resume.engine)
+    engine.restore(resume.engine if resume else {})
     while (request := algorithm.request(state)) is not None:
         started = time.perf_counter()
         request = replace(request, run=run, step=step, seed=seed)
@@ -201,7 +202,7 @@ def _exchange(
     while True:
         cohort = _cohort(algorithm, engine, request, participation, attempt)
         cohort = faults.lose(cohort, request.step, attempt, request.seed)
-        least = need if isinstance(need, int) else int(np.ceil(need * len(cohort)))
+        least = _fewest(need, len(cohort))
         try:
             total, traffic = engine.exchange(
                 algorithm, replace(request, attempt=attempt), cohort, least
@@ -209,10 +210,16 @@ def _exchange(
         except QuorumError as error:
             wasted += error.traffic
             if attempt == retries:
+                error.traffic = wasted
                 raise
             attempt += 1
         else:
             return total, traffic + wasted, len(cohort), attempt
+
+
+def _fewest(need: int | float, asked: int) -> int:
+    """How many replies are enough: 0.1 of 30 is 3, though 0.1 * 30 is a little more than 3."""
+    return int(np.ceil(round(need * asked, 9))) if isinstance(need, float) else int(need)
 
 
 def _cohort(
@@ -230,5 +237,6 @@ def _cohort(
             raise ContractError(
                 f"phase {request.phase!r} asks chosen clients, but its request names none"
             )
-        return Cohort(request.clients, np.ones(len(request.clients)))
+        chosen = np.unique(request.clients)
+        return Cohort(chosen, np.ones(len(chosen)))
     return participation.draw(engine.spec, request.round, attempt, request.seed)

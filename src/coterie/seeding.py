@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from coterie.random import Stream
 
 SAMPLE = 1024  # rows of a client that its k-means looks at
 LLOYD_STEPS = 10
-TINY = 1e-30  # keeps a row's chance above zero where all rows are alike
-NEVER = 1e30  # distance to a center that a client may not use
+TINY = 1e-30  # of a client's energy: keeps a row's chance above zero where all rows are alike
+NEVER = 8.0  # of a client's energy: added to the distance of a center that it may not use
 
 
 def local_centers(block: Block, n_clusters: int, rng: Stream) -> tuple[Array, Array]:
@@ -32,7 +33,7 @@ def local_centers(block: Block, n_clusters: int, rng: Stream) -> tuple[Array, Ar
 
     def kernel(x: Any, real: Any, u: Any, k: Any) -> tuple[Any, Any, Any]:
         centers = _plus_plus(x, real, u, seen)
-        forbidden = (numbers >= k) * NEVER
+        forbidden = (numbers >= k) * (NEVER * (x * x).sum(2).sum(1)[:, None])
         counts = u
         for _ in range(LLOYD_STEPS):
             centers, counts = _lloyd_step(x, real, centers, forbidden, numbers)
@@ -61,10 +62,11 @@ def _plus_plus(x: Any, real: Any, u: Any, block: Block) -> Any:
     row_numbers = block.put(np.arange(x.shape[1], dtype=np.float64))
     last = real.sum(1) - 1
     energy = (x * x).sum(2)
+    least = TINY * energy.sum(1)[:, None]
     centers = block.empty((x.shape[0], u.shape[1], x.shape[2]), x)
     closest = real
     for k in range(u.shape[1]):
-        chance = (closest * real + TINY * real).cumsum(1)
+        chance = ((closest + least) * real).cumsum(1)
         before = (chance <= u[:, k : k + 1] * chance[:, -1:]) * real
         drawn = before.sum(1).clip(max=last)
         chosen = (row_numbers == drawn[:, None]) * real
@@ -95,6 +97,7 @@ def weighted_kmeans(
     are drawn around their mean.
     """
     from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
 
     by_value = np.lexsort(points.T[::-1])  # so that the order of clients does not matter
     points, weights = points[by_value], weights[by_value]
@@ -104,6 +107,8 @@ def weighted_kmeans(
         mean = np.average(points, axis=0, weights=weights)
         return np.concatenate([distinct, mean * rng.uniform(0, 2, size=(missing, len(mean)))])
     model = KMeans(n_clusters, n_init=restarts, random_state=int(rng.integers(2**31)))
-    with threadpool_limits(1):
+    with threadpool_limits(1), warnings.catch_warnings():
+        # Points that differ by rounding only: some centers are then alike, and nobody need know.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         centers: Array = model.fit(points, sample_weight=weights).cluster_centers_
     return centers

@@ -7,6 +7,7 @@ with uninterrupted ones, lost replies with clients never asked, permuted clients
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,18 @@ import numpy as np
 from coterie.checks.halves import check_halves
 from coterie.checks.runs import (
     Centralised,
+    KeptSums,
     Run,
     check_centralised,
     check_clients_without_rows,
+    check_kept_sums,
     check_lost_replies,
     check_permuted,
     check_processes,
     check_resume,
 )
 from coterie.data.federation import Federation
+from coterie.errors import ContractError
 
 EXCHANGES = 8  # of a run that is looked at
 SIZES = (5, 1, 2, 21, 3, 13, 8)
@@ -35,6 +39,7 @@ def check_algorithm(
     seed: int = 0,
     exchanges: int = EXCHANGES,
     centralised: Centralised | None = None,
+    sums: KeptSums | None = None,
     processes: bool = True,
 ) -> None:
     """Raise a `ContractError` that names the first part of the contract that is broken.
@@ -53,6 +58,10 @@ def check_algorithm(
         Takes the pooled rows and returns, by name, what arrays of the last state must be when one
         client has all rows and takes part in every round: an independent twin. `exchanges` bounds
         the run that it is compared with.
+    sums : callable, optional
+        Takes the block of all clients and their private state and returns, by name, what arrays of
+        the last state must be although replies got lost: for an algorithm whose clients send by
+        how much their part of a sum has changed.
     processes : bool
         Also compare with every client in a process of its own.
 
@@ -68,9 +77,16 @@ def check_algorithm(
         run = Run(session.algorithm, session.federation, seed, exchanges, session.given)
     else:
         run = Run(algorithm, federation, seed, exchanges, {})
+    if not dataclasses.is_dataclass(type(run.algorithm)):
+        raise ContractError(
+            f"{type(run.algorithm).__name__} was given; an algorithm is a frozen dataclass of its "
+            "hyper-parameters"
+        )
     check_halves(run)
     check_resume(run)
     check_lost_replies(run)
+    if sums is not None:
+        check_kept_sums(run, sums)
     check_permuted(run)
     check_clients_without_rows(run)
     if processes:

@@ -19,9 +19,15 @@ TOLERANCE = 1e-9
 
 
 def compare_states(part: str, one: State, other: State) -> None:
-    """Raise unless the arrays of `one` are those of `other`."""
-    for name, array in one.arrays.items():
-        if not close(array, other.arrays[name]):
+    """Raise unless the arrays of `one` are those of `other`, at the same place of the run."""
+    for what in ("phase", "round"):
+        if getattr(one, what) != getattr(other, what):
+            raise ContractError(
+                f"{part}: {what} {getattr(one, what)!r} and {what} {getattr(other, what)!r}"
+            )
+    for name in sorted(one.arrays.keys() | other.arrays.keys()):
+        missing = name not in one.arrays or name not in other.arrays
+        if missing or not close(one.arrays[name], other.arrays[name]):
             detail = difference(one.arrays, other.arrays, name)
             raise ContractError(f"{part}: {name!r} differs by {detail}")
 
@@ -41,6 +47,18 @@ def as_arrays(value: Reply | Private) -> dict[str, Array]:
         for name, field in value.items()
         for part in (f.name for f in fields(field))
     }
+
+
+def cuts(n: int, seed: int) -> list[list[Array]]:
+    """Ways to cut `n` clients into parts: one by one, in two, and in three without an order."""
+    everyone = np.arange(n)
+    mixed = np.random.default_rng(seed).permutation(everyone)
+    ways = [
+        np.array_split(everyone, max(n, 1)),
+        np.array_split(everyone, 2),
+        [np.sort(part) for part in np.array_split(mixed, 3)],
+    ]
+    return [[part for part in way if len(part)] for way in ways]
 
 
 def joined(parts: list[Private], sizes: list[Array], order: Array) -> Private:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +10,11 @@ import numpy as np
 from coterie import codec
 from coterie.backend import Array, host
 from coterie.block import Block, Private
-from coterie.checks.compare import as_arrays, both, close, difference, joined, same_state
+from coterie.checks.compare import as_arrays, both, close, cuts, difference, joined, same_state
 from coterie.checks.runs import Run
-from coterie.engines.simulation import Simulation
+from coterie.engines.simulation import Simulation, check_reply
 from coterie.errors import ContractError
-from coterie.fields import Reply, Sum, merge
+from coterie.fields import Reply, merge
 from coterie.protocol import Algorithm, Phase, Request, Spec, State, Total
 from coterie.random import Stream
 
@@ -33,8 +33,15 @@ class _WatchingEngine(Simulation):
         self, algorithm: Algorithm, request: Request, block: Block, private: Private
     ) -> tuple[Reply, Private]:
         ask = _Asked(algorithm, request, block, private)
-        for part in (_pure, _split, _reordered, _weighted, _empty, _travels, _keeps_rows):
-            part(ask)
+        _pure(ask)  # first: what is changed once may be found unchanged later
+        check_reply(ask.all()[0], algorithm.phases[request.phase], request.phase)
+        for name, part in _PARTS.items():
+            try:
+                part(ask)
+            except ContractError:
+                raise
+            except Exception as error:
+                raise ask.broken(name, f"{type(error).__name__}: {error}") from error
         return ask.all()
 
 
@@ -67,27 +74,30 @@ class _Asked:
 
 def _pure(ask: _Asked) -> None:
     """Inputs stay as they were, and the same call gives the same bits."""
-    inputs = {**ask.request.shared, **ask.request.slots, **codec.private_arrays(ask.private)}
-    before = codec.checksum({name: host(a) for name, a in inputs.items()})
+    before = _inputs(ask)
     first, second = ask.all(), ask.all()
-    if codec.checksum({name: host(a) for name, a in inputs.items()}) != before:
+    if _inputs(ask) != before:
         raise ask.broken("purity", "the client half changed its inputs")
     if codec.checksum(both(first)) != codec.checksum(both(second)):
         raise ask.broken("purity", "the same call gave two different answers")
 
 
+def _inputs(ask: _Asked) -> str:
+    block = ask.block
+    theirs = {"x": block.dense(), "weights": block.weights, "offsets": block.offsets}
+    theirs |= block.extra
+    parts = (ask.request.shared, ask.request.slots, codec.private_arrays(ask.private), theirs)
+    return " ".join(codec.checksum({n: host(a) for n, a in part.items()}) for part in parts)
+
+
 def _split(ask: _Asked) -> None:
     """A block of many answers what the merged answers of its parts are, however it is cut."""
     whole = ask.all()
-    everyone = np.arange(ask.block.n_clients)
-    rng = np.random.default_rng(ask.request.step)
-    cuts = [list(everyone[:, None]), np.array_split(everyone, 2)]
-    cuts.append([np.sort(c) for c in np.array_split(rng.permutation(everyone), 3) if len(c)])
-    for cut in cuts:
-        answers = [ask.some(clients) for clients in cut if len(clients)]
+    for cut in cuts(ask.block.n_clients, ask.request.step):
+        answers = [ask.some(clients) for clients in cut]
         order = np.argsort(np.concatenate(cut))
         merged = {n: f.reorder(order) for n, f in merge([a[0] for a in answers]).items()}
-        parts = joined([a[1] for a in answers], [ask.block.sizes[c] for c in cut if len(c)], order)
+        parts = joined([a[1] for a in answers], [ask.block.sizes[c] for c in cut], order)
         _compare(ask, "block of many = sum of its parts", whole, (merged, parts))
 
 
@@ -101,16 +111,29 @@ def _reordered(ask: _Asked) -> None:
 
 
 def _weighted(ask: _Asked) -> None:
-    """Weights scale a sum or leave it; other fields and private state do not see them."""
+    """A weight scales its client's part of a sum, or leaves it; nothing else sees it."""
     one, private = ask.all()
-    doubled = ask.block.with_weights(2 * ask.block.weights)
-    two, private_two = ask.of(doubled, ask.request, ask.private)
+    weights = 2.0 + np.arange(ask.block.n_clients)
+    two, private_two = ask.of(ask.block.with_weights(weights), ask.request, ask.private)
+    alone = [ask.some(np.array([client]))[0] for client in range(ask.block.n_clients)]
     for name, part in one.items():
-        a, b = part.value, two[name].value
-        allowed = (a, 2 * a) if isinstance(part, Sum) or part.additive else (a,)
-        if not any(close(b, c) for c in allowed):
+        if not part.additive:
+            _compare(ask, "weights", ({name: part}, private), ({name: two[name]}, private_two))
+            continue
+        scaled = sum(w * reply[name].value for w, reply in zip(weights, alone, strict=True))
+        if not any(close(two[name].value, np.asarray(a)) for a in (part.value, scaled)):
             raise ask.broken("weights", f"field {name!r} neither scales with them nor ignores them")
     _compare(ask, "weights", ({}, private), ({}, private_two))
+
+
+def _same_private(ask: _Asked) -> None:
+    """Private state keeps its names, shapes and types: a few clients' must fit among the rest."""
+    if not ask.algorithm.phases[ask.request.phase].private:
+        return
+    before, after = (as_arrays(p) for p in (ask.private, ask.all()[1]))
+    was, now = ({n: (a.shape, str(a.dtype)) for n, a in p.items()} for p in (before, after))
+    if was != now:
+        raise ask.broken("private state keeps its shape", f"{was} became {now}")
 
 
 def _empty(ask: _Asked) -> None:
@@ -137,7 +160,8 @@ def _travels(ask: _Asked) -> None:
         block, private = ask.block.take(alone), ask.private.take(ask.block, alone)
         reply, _ = ask.of(block, request, private)
         phase = ask.algorithm.phases[request.phase]
-        back = codec.decode_reply(codec.encode_reply(reply), phase.replies)
+        travelled, _ = codec.unpack(codec.pack(codec.encode_reply(reply)))
+        back = codec.decode_reply(travelled, phase.replies)
         _compare(ask, "replies travel", (reply, Private()), (back, Private()))
         _compare(ask, "requests travel", (ask.some(alone)[0], Private()), (reply, Private()))
 
@@ -152,13 +176,24 @@ def _keeps_rows(ask: _Asked) -> None:
         sizes.add(codec.payload(codec.encode_reply(one)))
     if len(sizes) > 1:
         raise ask.broken("no row leaves", "the size of a reply depends on the number of rows")
-    rows = {row.tobytes() for row in ask.block.dense()}
+    rows = {row.tobytes() for row in ask.block.dense() if row.any()}
     for name, part in ask.all()[0].items():
-        if part.additive or part.value.shape[1:][-1:] != (ask.block.n_features,):
+        if part.additive or part.value.ndim < 2:
             continue
-        shown = part.value.reshape(-1, ask.block.n_features).astype(ask.block.dtype)
-        if any(row.tobytes() in rows for row in shown if row.any()):
+        shown = part.value.astype(ask.block.dtype).tobytes()
+        if any(row in shown for row in rows):
             raise ask.broken("no row leaves", f"field {name!r} shows the server a row of a client")
+
+
+_PARTS: Mapping[str, Callable[[_Asked], None]] = {
+    "block of many = sum of its parts": _split,
+    "order of clients does not matter": _reordered,
+    "weights": _weighted,
+    "private state keeps its shape": _same_private,
+    "a block of no clients adds nothing": _empty,
+    "requests and replies travel": _travels,
+    "no row leaves": _keeps_rows,
+}
 
 
 # -- the server half ------------------------------------------------------------------------------
@@ -186,7 +221,19 @@ class _Watched:
         return request
 
     def join(self, request: Request, block: Block, rng: Stream) -> Private:
-        return self.inner.join(request, block, rng)
+        whole = self.inner.join(request, block, rng)
+        for cut in cuts(block.n_clients, request.step):
+            parts = [self.inner.join(request.at(some), block.take(some), rng) for some in cut]
+            order = np.argsort(np.concatenate(cut))
+            together = joined(parts, [block.sizes[some] for some in cut], order)
+            one, other = as_arrays(whole), as_arrays(together)
+            for name in one:
+                if not close(one[name], other[name]):
+                    raise ContractError(
+                        f"join, phase {request.phase!r}: {name!r} of a client depends on the "
+                        f"others in its block; it differs by {difference(one, other, name)}"
+                    )
+        return whole
 
     def client(
         self, request: Request, block: Block, private: Private, rng: Stream

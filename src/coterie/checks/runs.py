@@ -10,16 +10,18 @@ import numpy as np
 
 from coterie import codec
 from coterie.backend import Array
-from coterie.checks.compare import close, compare_states, same_state
+from coterie.block import Block, Private
+from coterie.checks.compare import close, compare_states, difference, same_state
 from coterie.data.federation import Federation
 from coterie.engines.processes import Processes
 from coterie.engines.simulation import Simulation
-from coterie.errors import ContractError, DataError
+from coterie.errors import ContractError, CoterieError, DataError
 from coterie.participation import Faults
 from coterie.protocol import Algorithm, Cohort, State
 from coterie.rounds import Checkpoint, Round, rounds
 
 Centralised = Callable[[Array], Mapping[str, Array]]
+KeptSums = Callable[[Block, Private], Mapping[str, Array]]
 
 
 @dataclass(frozen=True)
@@ -72,16 +74,19 @@ def state_of(record: Round) -> State:
 
 
 def check_resume(run: Run) -> None:
-    """From a checkpoint after any exchange, through bytes, a run ends in the same bits."""
+    """From a checkpoint after any exchange, through bytes, a run ends in the same bits.
+
+    It is resumed by an algorithm that was made anew, as by another process.
+    """
+    anew = replace(run, algorithm=replace(run.algorithm))  # type: ignore[type-var]
     engine = Simulation(run.federation, threads=1)
     saved, last = [], None
     for record in run.steps(engine):
         last = state_of(record)
-        kept = {name: array.copy() for name, array in engine.snapshot().items()}
-        saved.append((codec.encode_state(last), record.step + 1, codec.pack(kept)))
+        saved.append((codec.encode_state(last), record.step + 1, codec.pack(engine.snapshot())))
     for state, step, private in saved[:-1]:
         checkpoint = Checkpoint(codec.decode_state(state), step, codec.unpack(private)[0])
-        again = run.last_state(resume=checkpoint)
+        again = anew.last_state(resume=checkpoint)
         if last is None or not same_state(last, again):
             raise ContractError(f"resume: a run resumed before exchange {step} ends differently")
 
@@ -99,9 +104,25 @@ class _Lose:
 
 
 def check_lost_replies(run: Run) -> None:
-    """A lost reply is a client never asked."""
-    lost, left_out = (run.last_state(faults=_Lose(leave_out=f)) for f in (False, True))
+    """A lost reply is a client never asked, and the server half can do without it."""
+    try:
+        lost, left_out = (run.last_state(faults=_Lose(leave_out=f)) for f in (False, True))
+    except CoterieError:
+        raise
+    except Exception as error:
+        raise ContractError(f"lost replies: {type(error).__name__}: {error}") from error
     compare_states("a lost reply = a client never asked", lost, left_out)
+
+
+def check_kept_sums(run: Run, sums: KeptSums) -> None:
+    """Where replies got lost, the sums that the server keeps are still those of the clients."""
+    engine = Simulation(run.federation, threads=1)
+    state = run.last_state(engine, faults=_Lose(leave_out=False))
+    expected = sums(run.federation.block(), engine.private())
+    for name in expected:
+        if not close(state[name], expected[name]):
+            detail = difference(state.arrays, expected, name)
+            raise ContractError(f"the server's sums = the clients': {name!r} differs by {detail}")
 
 
 def check_permuted(run: Run) -> None:
@@ -110,9 +131,14 @@ def check_permuted(run: Run) -> None:
     order = np.random.default_rng(run.seed).permutation(everyone.n_clients)
     permuted = everyone.select(order)
     one, other = run.last_state(), replace(run, federation=permuted).last_state()
-    per_client = {name for name, a in one.arrays.items() if a.shape[:1] == (len(order),)}
-    same = State(one.phase, one.round, {k: a for k, a in one.arrays.items() if k not in per_client})
-    compare_states("order of the roster does not matter", same, other)
+    one, other = (_without_clients(state, len(order)) for state in (one, other))
+    compare_states("order of the roster does not matter", one, other)
+
+
+def _without_clients(state: State, n_clients: int) -> State:
+    """A state without its arrays of one entry a client, which are in the roster's order."""
+    kept = {name: a for name, a in state.arrays.items() if a.shape[:1] != (n_clients,)}
+    return State(state.phase, state.round, kept)
 
 
 def check_clients_without_rows(run: Run) -> None:
@@ -126,10 +152,14 @@ def check_clients_without_rows(run: Run) -> None:
 
 
 def check_processes(run: Run) -> None:
-    """With every client in a process of its own the run ends in the same state, to 1e-9."""
+    """With every client in a process of its own the run ends in the same state, to 1e-9.
+
+    Replies are lost here too: it is where private state is tentative.
+    """
+    faults = _Lose(leave_out=False)
     with Processes(run.federation) as engine:
-        apart = run.last_state(engine)
-    compare_states("processes = simulation", run.last_state(), apart)
+        apart = run.last_state(engine, faults=faults)
+    compare_states("processes = simulation", run.last_state(faults=faults), apart)
 
 
 def check_centralised(run: Run, twin: Centralised) -> None:

@@ -14,12 +14,13 @@ import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
 from coterie import codec
 from coterie.block import Block, Private
-from coterie.errors import ProtocolError
+from coterie.errors import InputTypeError, ProtocolError
 from coterie.protocol import Algorithm
 from coterie.random import Stream
 
@@ -93,7 +94,8 @@ class Versions:
                 other.unlink()
 
     def _path(self, run: str, step: int) -> Path:
-        return self._folder / f"run-{run or 'unnamed'}" / f"{step}.private"
+        folder = f"run-{quote(run, safe='')}"  # a name from the network must not lead elsewhere
+        return self._folder / folder / f"{step}.private"
 
 
 # -- an algorithm as text: what a process needs to build its own ----------------------------------
@@ -103,17 +105,30 @@ def describe(value: Any) -> Any:
     """A dataclass, and those in it, as plain values that JSON can hold."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         kind = type(value)
-        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"type": f"{kind.__module__}:{kind.__qualname__}", "parameters": fields}
+        if kind.__module__ == "__main__" or "." in kind.__qualname__:
+            raise InputTypeError(
+                f"{kind.__qualname__} of module {kind.__module__!r} was given to a process of its "
+                "own, which cannot import it; expected a class at the top of an importable module"
+            )
+        fields = [f.name for f in dataclasses.fields(value) if f.init]
+        parameters = {name: describe(getattr(value, name)) for name in fields}
+        return {"type": f"{kind.__module__}:{kind.__qualname__}", "parameters": parameters}
     if isinstance(value, np.generic):
         return value.item()
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple | list):
+        return [describe(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise InputTypeError(
+        f"a hyper-parameter of type {type(value).__name__} was given to a process of its own; "
+        "expected numbers, strings, None, tuples of them, or dataclasses"
+    )
 
 
 def build(description: Any) -> Any:
     """The opposite of `describe`. Only for descriptions from this machine's own files."""
     if not isinstance(description, Mapping):
-        return tuple(description) if isinstance(description, list) else description
+        return tuple(map(build, description)) if isinstance(description, list) else description
     module, _, name = description["type"].partition(":")
     kind = getattr(importlib.import_module(module), name)
     return kind(**{key: build(value) for key, value in description["parameters"].items()})

@@ -26,12 +26,14 @@ from coterie.backend import Arrays
 from coterie.block import Private
 from coterie.data.federation import Federation
 from coterie.engines.node import Versions, describe
+from coterie.engines.store import PrivateStore
 from coterie.engines.worker import write_folder
-from coterie.errors import ClientError, ProtocolError, QuorumError
+from coterie.errors import ClientError, ParameterError, ProtocolError, QuorumError
 from coterie.fields import Reply, merge
 from coterie.protocol import Algorithm, Cohort, Request, Total, Traffic
 
 MOST_CLIENTS = 64  # a process each: more than this is a simulation's work
+GRACE = 1.0  # seconds for a process to end by itself; it may be killed at any time
 
 
 class Processes:
@@ -52,7 +54,7 @@ class Processes:
         self, federation: Federation, *, folder: Path | None = None, timeout: float = 120.0
     ) -> None:
         if federation.n_clients > MOST_CLIENTS:
-            raise ProtocolError(
+            raise ParameterError(
                 f"{federation.n_clients} clients were given to engine 'processes', which starts "
                 f"one process for each; at most {MOST_CLIENTS}. Use engine='simulation'"
             )
@@ -81,9 +83,7 @@ class Processes:
 
     def close(self) -> None:
         """End the processes that this engine started, and drop its temporary folder."""
-        for worker in self._workers.values():
-            worker.close()
-        self._workers.clear()
+        self._end_workers()
         if self._temporary is not None:
             self._temporary.cleanup()
 
@@ -103,13 +103,11 @@ class Processes:
         for client, message in self._receive(request, waiting):
             arrays, text = codec.unpack(message)
             if "error" in text:
-                raise ClientError(
-                    f"{text['error']}: {text['message']}",
-                    client=self._federation.client_ids.tolist()[client],
-                    round=request.round,
-                    phase=request.phase,
-                )
-            replies[client] = codec.decode_reply(arrays, phase.replies)
+                raise self._blame(client, f"{text['error']}: {text['message']}", request)
+            try:
+                replies[client] = codec.decode_reply(arrays, phase.replies)
+            except ProtocolError as error:
+                raise self._blame(client, str(error), request) from error
             size = codec.payload(arrays)
             up += Traffic(up=size, framing_up=len(message) - size)
         if len(replies) < max(need, 1):
@@ -119,31 +117,39 @@ class Processes:
                 down + up,
             )
         clients = np.array(sorted(replies))
+        fields = merge([replies[client] for client in clients.tolist()])
         if phase.private:
             self._counted[clients] = request.step
         weights = cohort.weights[np.searchsorted(cohort.clients, clients)]
-        return Total(clients, weights, merge([replies[c] for c in clients.tolist()])), down + up
+        return Total(clients, weights, fields), down + up
 
     def snapshot(self) -> Arrays:
-        """Which replies were counted; clients keep their own state from here on."""
+        """Which replies of which run were counted; clients keep their own state from here on."""
         self._durable = self._counted.copy()
-        return {"counted": self._counted.copy()}
+        run = np.frombuffer(self._run.encode(), dtype=np.uint8)
+        return {"counted": self._counted.copy(), "run": run}
 
     def restore(self, arrays: Arrays) -> None:
-        """Ask clients to go on from the state that they had then."""
-        self._counted = np.array(arrays["counted"])
+        """Ask clients to go on from the state that they had then, or to begin anew.
+
+        Processes are started again, so that no reply of before is taken for one of after.
+        """
+        self._end_workers()
+        nobody = np.full(self.spec.n_clients, -1)
+        self._counted = np.array(arrays.get("counted", nobody))
         self._durable = self._counted.copy()
+        self._run = bytes(arrays.get("run", b"")).decode()
 
     def private(self) -> Private:
-        """Private state of all clients, read from their folders: for the owner of this machine."""
-        parts = [
-            Versions(self._client_folder(client)).load(self._run, int(step))
-            for client, step in enumerate(self._counted)
-        ]
-        return Private(
-            {name: np.concatenate([p.rows[name] for p in parts]) for name in parts[0].rows},
-            {name: np.concatenate([p.clients[name] for p in parts]) for name in parts[0].clients},
-        )
+        """Private state of all clients, read from their folders: for the owner of this machine.
+
+        In the order of the roster; zeros for those who never joined.
+        """
+        store = PrivateStore(self.spec.sizes)
+        for client in np.flatnonzero(self._counted >= 0):
+            versions = Versions(self._client_folder(int(client)))
+            store.add(np.array([client]), versions.load(self._run, int(self._counted[client])))
+        return store.everyone()
 
     # -- processes --------------------------------------------------------------------------------
 
@@ -152,9 +158,7 @@ class Processes:
         description = describe(algorithm)
         if description == self._description:
             return
-        for worker in self._workers.values():
-            worker.close()
-        self._workers.clear()
+        self._end_workers()
         federation = self._federation
         for client, key in enumerate(federation.keys.tolist()):
             rows = slice(int(federation.offsets[client]), int(federation.offsets[client + 1]))
@@ -165,6 +169,10 @@ class Processes:
 
     def _client_folder(self, client: int) -> Path:
         return self._folder / f"client-{int(self._federation.keys[client]) % 2**64:016x}"
+
+    def _blame(self, client: int, message: str, request: Request) -> ClientError:
+        name = self._federation.client_ids.tolist()[client]
+        return ClientError(message, client=name, round=request.round, phase=request.phase)
 
     def _send(self, request: Request, cohort: Cohort) -> Traffic:
         down = Traffic()
@@ -193,6 +201,14 @@ class Processes:
     def _drop(self, client: int) -> None:
         self._workers.pop(client).close()
 
+    def _end_workers(self) -> None:
+        workers = list(self._workers.values())
+        self._workers.clear()
+        for worker in workers:
+            worker.connection.close()  # all of them hear it before the first is waited for
+        for worker in workers:
+            worker.close()
+
     def _receive(self, request: Request, waiting: set[int]) -> list[tuple[int, bytes]]:
         """Replies to this request at this attempt, until all are here or time is up."""
         arrived: list[tuple[int, bytes]] = []
@@ -203,11 +219,12 @@ class Processes:
                 client = by_connection[connection]  # type: ignore[index]
                 try:
                     message = self._workers[client].connection.recv_bytes(codec.MAX_MESSAGE)
-                except (EOFError, ConnectionResetError):
+                    header = codec.Header.parse(codec.unpack(message)[1])
+                except (EOFError, OSError, ProtocolError):  # it died, or lost its mind
                     waiting.discard(client)
                     self._drop(client)
                     continue
-                if codec.Header.parse(codec.unpack(message)[1]).answers(request):
+                if header.answers(request):
                     waiting.discard(client)
                     arrived.append((client, message))
                 else:
@@ -243,7 +260,7 @@ class _Worker:
 def _end(process: subprocess.Popen[bytes], connection: Connection) -> None:
     connection.close()
     try:
-        process.wait(timeout=5)
+        process.wait(timeout=GRACE)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

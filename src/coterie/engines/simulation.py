@@ -81,13 +81,13 @@ class Simulation:
         for chunk in self._chunks(arriving):
             replies.append(self._answer(algorithm, request, chunk))
             order.append(chunk.clients)
-        self._torn = False
         fields = merge(replies)
         if len(order) > 1:
             by_roster = np.argsort(np.concatenate(order))
             fields = {name: part.reorder(by_roster) for name, part in fields.items()}
         up = codec.reply_bytes(fields, len(arriving), codec.Header.of(request).text())
         total = Total(arriving.clients, arriving.weights, fields)
+        self._torn = False
         return total, down + Traffic(up=up[0], framing_up=up[1])
 
     def snapshot(self) -> Arrays:
@@ -172,9 +172,13 @@ class Simulation:
             yield cohort
             return
         order = np.argsort(sizes, kind="stable")
-        number = np.cumsum(sizes[order]) // self._block_bytes
-        for chunk in np.split(order, np.flatnonzero(np.diff(number)) + 1):
-            yield _part(cohort, cohort.clients[np.sort(chunk)])
+        ends = np.cumsum(sizes[order])
+        start, filled = 0, 0.0
+        while start < len(order):
+            stop = int(np.searchsorted(ends, filled + self._block_bytes, side="right"))
+            stop = max(stop, start + 1)  # a client is never cut
+            yield _part(cohort, cohort.clients[np.sort(order[start:stop])])
+            start, filled = stop, float(ends[stop - 1])
 
     def _down(self, request: Request, clients: Array) -> Traffic:
         size, frame = codec.request_bytes(request, clients)
@@ -200,7 +204,7 @@ def _words(kinds: Any) -> str:
 def _smallest_failing(
     answer: Callable[[Array], Any], clients: Array, error: Exception
 ) -> tuple[int, Exception]:
-    """The client whose block of one fails; the last one tried if only together they fail."""
+    """The client whose block of one fails, and its error."""
     while len(clients) > 1:
         for half in np.array_split(clients, 2):
             try:

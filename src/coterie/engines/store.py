@@ -2,7 +2,8 @@
 
 Room is made for clients when they join, in the order in which they join. Where everyone joins at
 once, and so in most runs, the arrays are in the order of the roster: reading them is a view and
-writing them a change of reference. With a folder the arrays are memory maps in it.
+writing them a change of reference. What an algorithm returned may be someone else's too, so it is
+copied before a few clients are written into it. With a folder the arrays are memory maps in it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class PrivateStore:
         self._n_rows = 0
         self._rows: dict[str, Any] = {}
         self._clients: dict[str, Any] = {}
+        self._owned = True  # whether nobody else may have a hand on the arrays
+        self._files = 0  # made so far
 
     def joined(self, clients: Array) -> Array:
         """Which of these clients have joined."""
@@ -56,6 +59,7 @@ class PrivateStore:
         ):
             for name, value in given.items():
                 kept[name] = self._grown(name, None if first else kept[name], value, n)
+        self._owned = True
 
     def read(self, clients: Array) -> Private:
         """Private state of these clients, aligned with a block of them."""
@@ -72,8 +76,8 @@ class PrivateStore:
 
     def write(self, clients: Array, private: Private) -> None:
         """Keep the new private state of these clients."""
-        if self._is_everyone(clients) and self._folder is None:
-            self._rows, self._clients = dict(private.rows), dict(private.clients)
+        if self._is_everyone(clients):
+            self._replace(private)
             return
         rows, places = self._rows_of(clients), self._place[clients]
         for kept, given, where in (
@@ -81,8 +85,23 @@ class PrivateStore:
             (self._clients, private.clients, places),
         ):
             for name, value in given.items():
-                kept[name] = _writable(kept[name])
+                if not self._owned:
+                    kept[name] = _copy(kept[name])
                 kept[name][where] = value
+        self._owned = True
+
+    def _replace(self, private: Private) -> None:
+        """Everyone's new private state; what was read of the old one stays as it was."""
+        if self._folder is None:
+            self._rows, self._clients = dict(private.rows), dict(private.clients)
+            self._owned = False
+            return
+        for kept, given in ((self._rows, private.rows), (self._clients, private.clients)):
+            for name, value in given.items():
+                new = self._allocate(name, value.shape, value)
+                new[:] = value
+                _drop_file(kept[name])
+                kept[name] = new
 
     def everyone(self) -> Private:
         """Private state in the order of the roster; zeros for those who never joined."""
@@ -100,25 +119,36 @@ class PrivateStore:
     # -- checkpoints ------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Array]:
-        """Everything, as host arrays."""
-        out: dict[str, Array] = {"place": self._place, "start": self._start}
+        """Everything, as host arrays: a copy, which later exchanges do not change."""
+        out: dict[str, Array] = {"place": self._place.copy(), "start": self._start.copy()}
         private = self.read(np.argsort(self._place)[len(self._place) - self._n_clients :])
-        out |= {f"rows.{name}": host(a) for name, a in private.rows.items()}
-        return out | {f"clients.{name}": host(a) for name, a in private.clients.items()}
+        out |= {f"rows.{name}": _host_copy(a) for name, a in private.rows.items()}
+        for name, a in private.clients.items():
+            kind = "moved" if is_torch(a) else "clients"
+            out[f"{kind}.{name}"] = _host_copy(a)
+        return out
 
     def restore(self, arrays: Arrays, place: Any) -> None:
-        """Go back to a snapshot; `place` moves a host array to where the kernels are."""
-        self._place = np.array(arrays["place"])
-        self._start = np.array(arrays["start"])
+        """Go back to a snapshot, or from an empty one to nobody.
+
+        `place` moves a host array to where the kernels are; arrays of clients that were on the
+        host stay there.
+        """
+        nobody = np.full(len(self._sizes), -1)
+        self._place = np.array(arrays.get("place", nobody))
+        self._start = np.array(arrays.get("start", np.zeros_like(nobody)))
         self._n_clients = int((self._place >= 0).sum())
         self._n_rows = int(self._sizes[self._place >= 0].sum())
-        self._rows, self._clients = {}, {}
+        for old in (*self._rows.values(), *self._clients.values()):
+            _drop_file(old)
+        self._rows, self._clients, self._owned = {}, {}, True
         for full, array in arrays.items():
             kind, _, name = full.partition(".")
             if kind == "rows":
                 self._rows[name] = self._grown(name, None, place(array), self._n_rows)
-            elif kind == "clients":
-                self._clients[name] = self._grown(name, None, place(array), self._n_clients)
+            elif kind in ("clients", "moved"):
+                there = array if kind == "clients" else place(array)
+                self._clients[name] = self._grown(name, None, there, self._n_clients)
 
     # -- places -----------------------------------------------------------------------------------
 
@@ -134,13 +164,14 @@ class PrivateStore:
     def _grown(self, name: str, old: Any, new: Any, n: int) -> Any:
         """`old` with `new` behind it; capacity doubles, so that joining one by one stays cheap."""
         if self._folder is None and old is None:
-            return new.clone() if is_torch(new) else np.array(new)
+            return _copy(new)
         have = 0 if old is None else n - len(new)
         if old is None or len(old) < n:
             capacity = n if old is None else max(n, 2 * len(old))
             grown = self._allocate(name, (capacity, *new.shape[1:]), new)
             if old is not None:
                 grown[:have] = old[:have]
+                _drop_file(old)
             old = grown
         old[have:n] = new
         return old
@@ -151,13 +182,23 @@ class PrivateStore:
         if self._folder is None:
             return np.empty(shape, dtype=like.dtype)
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"{name}-{shape[0]}.private"
+        self._files += 1
+        path = self._folder / f"{name}-{self._files}.private"
         return np.memmap(path, dtype=like.dtype, mode="w+", shape=shape)
 
 
-def _writable(array: Any) -> Any:
-    """The array itself, or a copy where what the algorithm returned must not be written to."""
-    return array if is_torch(array) or array.flags.writeable else np.array(array)
+def _copy(array: Any) -> Any:
+    return array.clone() if is_torch(array) else np.array(array)
+
+
+def _host_copy(array: Any) -> Array:
+    return np.array(host(array))
+
+
+def _drop_file(array: Any) -> None:
+    """Remove the file of an array that is kept no more; who still reads it may go on."""
+    if isinstance(array, np.memmap):
+        Path(str(array.filename)).unlink(missing_ok=True)
 
 
 def _spread(known: Any, where: Array, n: int) -> Array:

@@ -10,6 +10,8 @@ import json
 import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -59,12 +61,14 @@ def _rows(arrays: dict[str, Array], shape: tuple[int, ...]) -> Any:
 
 
 def serve(node: Node, connection: Connection) -> None:
-    """Answer until the other end hangs up."""
-    while True:
-        try:
-            message = connection.recv_bytes(codec.MAX_MESSAGE)
-        except (EOFError, ConnectionResetError):
-            return
+    """Answer until the other end hangs up.
+
+    Requests are read by a thread of their own: both ends would wait for ever if each had more to
+    say than the socket holds, and nobody listened.
+    """
+    requests: SimpleQueue[bytes | None] = SimpleQueue()
+    Thread(target=_listen, args=(connection, requests), daemon=True).start()
+    while (message := requests.get()) is not None:
         try:
             reply = node.handle(message)
         except Exception as error:
@@ -74,6 +78,15 @@ def serve(node: Node, connection: Connection) -> None:
             connection.send_bytes(reply)
         except (BrokenPipeError, ConnectionResetError):
             return
+
+
+def _listen(connection: Connection, requests: SimpleQueue[bytes | None]) -> None:
+    """Put requests in line, and None at the end."""
+    try:
+        while True:
+            requests.put(connection.recv_bytes(codec.MAX_MESSAGE))
+    except (EOFError, OSError):
+        requests.put(None)
 
 
 if __name__ == "__main__":
