@@ -34,7 +34,10 @@ def clustering_accuracy(y_true: Any, y_pred: Any) -> float:
     >>> clustering_accuracy(["a", "a", "b", "b"], [1, 1, 0, 2])
     0.75
     """
-    true, found = column_or_1d(y_true), column_or_1d(y_pred)
+    try:
+        true, found = column_or_1d(y_true), column_or_1d(y_pred)
+    except ValueError as error:
+        raise DataError(f"expected one class and one cluster a row: {error}") from error
     if len(true) != len(found) or len(true) == 0:
         raise DataError(
             f"{len(true)} classes and {len(found)} clusters were given; expected one of each for "

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from annotated_types import Ge, Le
+from annotated_types import Ge, Gt, Le
 from typing_extensions import Doc
 
 from coterie.errors import InputTypeError, ParameterError
@@ -23,7 +23,7 @@ class RunParameters:
     """What every estimator takes besides its algorithm's hyper-parameters."""
 
     clients_per_round: Annotated[
-        Annotated[int, Ge(1)] | Annotated[float, Ge(0), Le(1)] | None,
+        Annotated[int, Ge(1)] | Annotated[float, Gt(0), Le(1)] | None,
         Doc("Clients of a round: a count, a fraction (1.0 is all), or None for all."),
     ] = None
     participation: Annotated[
@@ -81,6 +81,11 @@ def make_init(declarations: tuple[type, ...]) -> Callable[..., None]:
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise InputTypeError(
                 f"{type(self).__name__} got an unexpected keyword argument {unknown[0]!r}{hint}"
+            )
+        if len(args) > 1:
+            raise InputTypeError(
+                f"{type(self).__name__} got {len(args)} arguments without a name; only the first, "
+                f"{list(declared.parameters)[1]}, may do without"
             )
         bound = declared.bind(self, *args, **kwargs)
         bound.apply_defaults()

@@ -56,9 +56,15 @@ class FactorizationClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
 
 def _as_pair(init: Any) -> tuple[Array, Array | None]:
     """Centers, and memberships if they came along."""
-    if isinstance(init, tuple) and len(init) == 2 and np.ndim(init[0]) == 2:
-        return np.asarray(init[0], dtype=np.float64), np.asarray(init[1], dtype=np.float64)
-    return np.asarray(init, dtype=np.float64), None
+    try:
+        if isinstance(init, (tuple, list)) and len(init) == 2 and np.ndim(init[0]) == 2:
+            return np.asarray(init[0], dtype=np.float64), np.asarray(init[1], dtype=np.float64)
+        return np.asarray(init, dtype=np.float64), None
+    except (TypeError, ValueError) as error:
+        raise ParameterError(
+            f"init of type {type(init).__name__} was given ({error}); expected the name of a "
+            "start, centers (n_clusters, n_features), or a pair of centers and memberships"
+        ) from error
 
 
 def _checked_memberships(memberships: Array, n_rows: int, n_clusters: int) -> Array:

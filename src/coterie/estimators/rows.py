@@ -18,7 +18,7 @@ from coterie.block import Block
 from coterie.data.federation import Federation
 from coterie.errors import DataError
 from coterie.estimators.declaration import RunParameters, as_seed, make_init, with_parameters
-from coterie.estimators.session import Session, make_engine
+from coterie.estimators.session import Session, check_device, make_engine
 from coterie.parameters import check, parameters
 from coterie.participation import participation
 from coterie.protocol import State
@@ -77,13 +77,15 @@ class RowClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def session(self, federation: Federation) -> Session:
         """A run on this federation that has not begun, for callers who drive it themselves."""
         run = check(RunParameters, self._values(RunParameters))
+        check_device(run["device"])
+        seed = as_seed(run["random_state"])
         algorithm, given, extra = self._algorithm(federation)
         cohorts = participation(
             run["clients_per_round"], run["participation"], federation.n_clients
         )
         federation = federation.prepared(dtype=run["dtype"], extra=extra)
         engine = make_engine(run["engine"], federation, run["device"])
-        return Session(algorithm, federation, engine, cohorts, as_seed(run["random_state"]), given)
+        return Session(algorithm, federation, engine, cohorts, seed, given)
 
     def adopt(self, session: Session) -> Self:
         """Set the fitted attributes from a session that has run."""
@@ -135,8 +137,9 @@ class RowClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return federation.scatter(self._fitted_algorithm.assign(self._model, block))
 
     def _rows_to_use(self, X: Any) -> tuple[Federation, Block]:
-        check_is_fitted(self)
-        federation = self._federation(X, None, fitting=False)
+        check_is_fitted(self, "labels_")
+        check_device(self.device)
+        federation = self._federation(X, None, fitting=False).prepared(dtype=self.dtype)
         return federation, federation.block(device=self.device)
 
     def _federation(self, X: Any, clients: Any, *, fitting: bool = True) -> Federation:
@@ -146,9 +149,8 @@ class RowClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             rows = X
         else:
             rows = Federation.from_arrays(X, clients)
-        columns = X if rows is not X else rows.x
         try:
-            validate_data(self, columns, reset=fitting, skip_check_array=True)
+            validate_data(self, _columns(X), reset=fitting, skip_check_array=True)
         except ValueError as error:
             raise DataError(str(error)) from error
         return rows
@@ -157,6 +159,17 @@ class RowClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _columns(X: Any) -> Any:
+    """Something with these columns, in which scikit-learn finds their number and their names."""
+    if not isinstance(X, Federation):
+        return X
+    if X.feature_names is None:
+        return X.x
+    import pyarrow
+
+    return pyarrow.table({name: pyarrow.nulls(0) for name in X.feature_names})
 
 
 def cluster_means(block: Block, labels: Array, n_clusters: int) -> Array:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from coterie.backend import Arrays
+from coterie.backend import Arrays, torch_module
 from coterie.block import Private
 from coterie.data.federation import Federation
 from coterie.engines.processes import Processes
@@ -34,6 +34,21 @@ class LocalEngine(Engine, Protocol):
 
 
 EngineMaker = Callable[[Federation], LocalEngine]
+
+
+def check_device(device: str) -> None:
+    """Refuse a device on which torch cannot compute here."""
+    if device == "cpu":
+        return
+    torch = torch_module()
+    try:
+        torch.ones(1, device=device).sum().item()
+    except Exception as error:  # torch raises AssertionError, RuntimeError and others
+        raise ParameterError(
+            f"device={device!r} was given, but torch cannot compute on it here "
+            f"({str(error).splitlines()[0]}); expected 'cpu', or a torch device that this machine "
+            "has"
+        ) from error
 
 
 def make_engine(kind: str | EngineMaker, federation: Federation, device: str) -> LocalEngine:

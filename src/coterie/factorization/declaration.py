@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 from typing_extensions import Doc
 
+from coterie.errors import ParameterError
 from coterie.parameters import Steps
 
 Auto = Literal["auto"]
 Published = Literal["as-published"]
 Start = Literal["auto", "one-shot", "sums", "random", "given"]
-NonNegative = Annotated[float, Ge(0)]
+NonNegative = Annotated[float, Ge(0), Lt(math.inf)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +36,7 @@ class Factorization:
         ),
     ] = "auto"
     penalty_growth: Annotated[
-        float, Ge(1), Doc("Factor by which the penalty grows; 1 keeps it fixed.")
+        float, Ge(1), Lt(math.inf), Doc("Factor by which the penalty grows; 1 keeps it fixed.")
     ] = 1.5
     penalty_every: Annotated[
         Auto | Annotated[int, Ge(1)] | None,
@@ -104,3 +106,13 @@ class Factorization:
         Annotated[float, Gt(0)] | None,
         Doc("Stop when the objective's relative change falls under this."),
     ] = None
+
+    def __post_init__(self) -> None:
+        if self.bounds == "data":
+            return
+        low, high = self.bounds
+        if not -math.inf < low <= high < math.inf:
+            raise ParameterError(
+                f"bounds={self.bounds!r} was given; expected 'data', or two finite numbers, the "
+                "lower first"
+            )

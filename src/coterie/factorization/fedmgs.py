@@ -187,12 +187,13 @@ class FedMGSAlgorithm(Starting):
         return self.finished(state) if finished else state, metrics
 
     def _moved(self, state: State) -> Array:
+        """The centers after the round that follows this state's."""
         scale = CENTER_MARGIN if self.steps == "scaled" else float(state["n"]) / 4
         return center_steps(
             state["centers"],
             state["gram"],
             state["cross"],
-            steps_in(self.center_steps, state.round),
+            steps_in(self.center_steps, state.round + 1),
             state["low"],
             state["high"],
             scale * largest_eigenvalue(state["gram"]),

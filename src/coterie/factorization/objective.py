@@ -37,7 +37,7 @@ def objective(
 def orthogonality(gram: Array) -> Array:
     """Root mean square cosine between the memberships of two clusters, (R,): 0 when hard.
 
-    A cluster that all rows have left keeps what rounding left in the sums; it counts as empty.
+    Of a cluster that all rows have left, rounding leaves something in the sums; it counts as empty.
     """
     n_clusters = gram.shape[-1]
     squares = np.einsum("rkk->rk", gram)
