@@ -1,4 +1,4 @@
-"""``python -m benchmarks.accuracy``: how well the defaults cluster, beside k-means on pooled rows."""
+"""``python -m benchmarks.accuracy``: how well defaults cluster, beside k-means on pooled rows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def two_classes(name: str, X: Array, y: Array, n_clients: int) -> Setting:
 
 def main() -> None:
     """Run, and print a table of means over the seeds."""
-    table = Table("rows", "FedMGS", "rounds", "s", "one start", "rounds ", "k-means 1", "k-means 10")
+    table = Table("rows", "FedMGS", "rounds", "s", "one start", "rounds ", "k-means", "best of 10")
     for setting in settings():
         best, single = (fit_all(setting, n_init) for n_init in (3, 1))
         pooled = [kmeans(setting, n) for n in (1, 10)]

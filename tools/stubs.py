@@ -14,7 +14,7 @@ from typing import Any
 
 from coterie.estimators import ESTIMATORS, estimator_type
 from coterie.estimators.declaration import RunParameters, all_parameters
-from coterie.parameters import Parameter
+from coterie.parameters import Diminishing, Parameter
 from docs import ROOT
 
 STUB = ROOT / "src" / "coterie" / "estimators" / "catalog.pyi"
@@ -65,7 +65,9 @@ def plain(annotation: Any) -> str:
         return f"tuple[{', '.join(plain(a) for a in inner)}]"
     if inner:
         return " | ".join(plain(a) for a in inner)
-    return "None" if annotation is type(None) else inspect.formatannotation(annotation)
+    if annotation is type(None):
+        return "None"
+    return inspect.formatannotation(annotation, base_module=Diminishing.__module__)
 
 
 def formatted(text: str) -> str:

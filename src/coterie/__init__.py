@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from coterie.data import partition as partition
     from coterie.data.federation import Federation as Federation
     from coterie.errors import CoterieError as CoterieError
-    from coterie.estimators.factorization import FedMGS as FedMGS
+    from coterie.estimators.catalog import FedMGS as FedMGS
     from coterie.parameters import Diminishing as Diminishing
     from coterie.rounds import Round as Round
 
@@ -43,7 +43,7 @@ _MODULES = {
 _HOMES = {
     "CoterieError": "coterie.errors",
     "Diminishing": "coterie.parameters",
-    "FedMGS": "coterie.estimators.factorization",
+    "FedMGS": "coterie.estimators.catalog",
     "Federation": "coterie.data.federation",
     "Round": "coterie.rounds",
     "check_algorithm": "coterie.checks",

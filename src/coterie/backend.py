@@ -55,8 +55,10 @@ def dtype_name(x: Any) -> str:
 
 def to_device(x: Any, device: str) -> Any:
     """Rows where kernels run, if they fit there; else as they are, to be streamed in pieces."""
-    if device == "cpu" or is_torch(x):
+    if device == "cpu":
         return x
+    if is_torch(x):
+        return x.to(device)
     if sparse.issparse(x):
         raise DataError(
             f"sparse rows were given with device={device!r}; sparse rows run on device='cpu' only"

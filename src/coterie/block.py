@@ -63,6 +63,13 @@ class Block(Rows):
         block.weights = weights
         return block
 
+    def bare(self) -> Block:
+        """The same clients with rows of no features: for draws, which need not read any row."""
+        block = copy.copy(self)
+        block.x = self.empty((self.n_rows, 0), self._rows(slice(0, 0)))
+        block.index = None
+        return block
+
     def take(self, clients: Array) -> Block:
         """The block of some of these clients, by position, in the order given."""
         clients = np.asarray(clients, dtype=np.int64)

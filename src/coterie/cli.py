@@ -181,7 +181,7 @@ def _free(path: Path) -> Path:
 
 @contextmanager
 def _stopping() -> Iterator[Any]:
-    """Turn the first Ctrl-C into a wish to stop after this exchange; the second one stops at once."""
+    """Turn the first Ctrl-C into a wish to stop after this exchange; the second stops at once."""
     asked = False
 
     def note(number: int, frame: FrameType | None) -> None:

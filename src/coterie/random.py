@@ -40,7 +40,7 @@ class Owners(Protocol):
     def n_rows(self) -> int: ...  # noqa: D102
     @property
     def sizes(self) -> Array: ...  # noqa: D102
-    def map_rows(self, kernel: Any, *aligned: Any) -> Any: ...  # noqa: D102
+    def bare(self) -> Any: ...  # noqa: D102
     def put(self, *small: Array) -> Any: ...  # noqa: D102
     def spread(self, per_client: Array) -> Any: ...  # noqa: D102
 
@@ -124,7 +124,7 @@ class Stream:
         def kernel(x: Any, low: Any, high: Any, row: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             return {"u": self._uniform((low, high, row), n, draw, like=x)}, {}
 
-        rows, _ = block.map_rows(kernel, *aligned)
+        rows, _ = block.bare().map_rows(kernel, *aligned)
         return rows["u"]
 
     def clients(self, block: Owners, n: int = 1, draw: int = 0) -> Array:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from docs import Page, pages
 
 WITH_PYTHON = [p for p in pages() if p.blocks("python")]

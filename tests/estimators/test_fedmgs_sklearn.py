@@ -129,7 +129,8 @@ def test_wrong_parameters_are_told_by_fit_and_not_before() -> None:
 def test_an_unknown_keyword_is_an_error_that_names_the_nearest(
     wrong: str, right: str | None
 ) -> None:
-    for call in (ct.FedMGS, ct.FedMGS.as_published):
+    calls: tuple[Any, ...] = (ct.FedMGS, ct.FedMGS.as_published)
+    for call in calls:
         with pytest.raises(InputTypeError, match=wrong) as caught:
             call(**{wrong: 3})
         assert isinstance(caught.value, TypeError)
@@ -141,7 +142,7 @@ def test_an_unknown_keyword_is_an_error_that_names_the_nearest(
 
 def test_only_the_number_of_clusters_goes_without_a_name() -> None:
     with pytest.raises(InputTypeError, match=r"2 arguments without a name.*n_clusters"):
-        ct.FedMGS(3, 4)
+        ct.FedMGS(3, 4)  # type: ignore[call-arg]
 
 
 def test_as_published_takes_changes() -> None:

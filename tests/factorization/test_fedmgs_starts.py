@@ -396,7 +396,7 @@ C, H = P.start
         ([[1.0, 2.0], [1.0]], "expected the name of a start"),
         (object(), "init of type object"),
         (len, "expected the name of a start"),
-        ("given", "no centers were given"),
+        ("given", "expected .*'one-shot'"),
         ("k-means++", "expected .*'one-shot'"),
         (None, "expected .*'one-shot'"),
     ],

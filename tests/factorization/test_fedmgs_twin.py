@@ -216,7 +216,6 @@ def test_every_round_of_the_loop_is_the_twins(clients_per_round: int | None) -> 
     n_rounds = 20
     algorithm = FedMGSAlgorithm(
         n_clusters=3,
-        init="given",
         n_init=1,
         offset=None,
         bounds=(LOW, HIGH),

@@ -45,10 +45,10 @@ class RunParameters:
         str, Doc("'cpu' for NumPy, or a torch device such as 'cuda' (needs torch).")
     ] = "cpu"
     dtype: Annotated[
-        Literal["float32", "float64"] | None,
-        Doc("Type to compute in; None keeps that of the rows."),
+        Any,
+        Doc("Type to compute in: 'float32' or 'float64'; None keeps that of the rows."),
     ] = None
-    verbose: Annotated[bool, Doc("Print a line for every round.")] = False
+    verbose: Annotated[bool | int, Doc("Print a line for every round.")] = False
 
 
 def signature(declarations: tuple[type, ...]) -> inspect.Signature:
@@ -107,6 +107,19 @@ def with_parameters(doc: str, declarations: tuple[type, ...]) -> str:
     clean = inspect.cleandoc(doc)
     head, mark, tail = clean.partition("\nAttributes\n")
     return f"{head}\n{section}\n{mark}{tail}" if mark else f"{clean}\n\n{section}\n"
+
+
+def as_dtype(dtype: Any) -> str | None:
+    """The name of the type to compute in, from a name or a type."""
+    if dtype is None:
+        return None
+    try:
+        name = str(np.dtype(dtype).name)
+    except TypeError:
+        name = ""
+    if name not in ("float32", "float64"):
+        raise ParameterError(f"dtype={dtype!r} was given; expected 'float32', 'float64' or None")
+    return name
 
 
 def as_seed(random_state: Any) -> int:

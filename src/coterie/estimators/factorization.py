@@ -1,4 +1,4 @@
-"""Estimators of the factorisation algorithms."""
+"""What the estimators of the factorisation algorithms share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from coterie.data.federation import Federation
 from coterie.errors import ParameterError
 from coterie.estimators.rows import RowClusterer
 from coterie.estimators.session import Session
-from coterie.factorization.fedmgs import FedMGSAlgorithm
 from coterie.parameters import check
 from coterie.protocol import State
 
@@ -37,7 +36,7 @@ class FactorizationClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
                 extra["memberships"] = federation.gather(
                     _checked_memberships(memberships, federation.n_samples, n_clusters)
                 )
-            values |= {"init": "given", "n_init": 1, "offset": None}
+            values |= {"init": "auto", "n_init": 1, "offset": None}
         return self.algorithm_type(**check(self.algorithm_type, values)), given, extra
 
     def _adopt_more(self, session: Session, state: State) -> None:
@@ -76,53 +75,3 @@ def _checked_memberships(memberships: Array, n_rows: int, n_clusters: int) -> Ar
     if not (memberships >= 0).all() or not np.isfinite(memberships).all():
         raise ParameterError("init: memberships must be finite and not negative")
     return memberships
-
-
-class FedMGS(FactorizationClusterer, algorithm=FedMGSAlgorithm):
-    """Federated clustering by gradient sharing (FedMGS).
-
-    Clients keep their rows and how strongly each belongs to each cluster; the server keeps the
-    centers and two sums, to which clients send by how much their part has changed. With all
-    clients in every round the result does not depend on how rows are spread over clients.
-
-    It clusters by direction: a center stands for all its multiples. Where distance matters (few
-    features, data away from the origin) the parameter `offset` adds a constant feature.
-
-    Attributes
-    ----------
-    labels_ : ndarray of shape (n_samples,)
-        The cluster of each row, as `predict` gives it.
-    memberships_ : ndarray of shape (n_samples, n_clusters)
-        As the last round left them.
-    cluster_centers_ : ndarray of shape (n_clusters, n_features)
-        The model's centers; their scale is free.
-    cluster_means_ : ndarray of shape (n_clusters, n_features)
-        The mean of each cluster's rows; NaN for a cluster without rows.
-    objective_ : float
-    n_rounds_ : int
-        Rounds of the algorithm; `n_iter_` is the same.
-    history_ : list of Round
-        One record an exchange: bytes, seconds, objective.
-    client_ids_ : ndarray of shape (n_clients,)
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str
-        Where the rows came with column names.
-
-    See Also
-    --------
-    coterie.factorization.fedmgs : the algorithm, with its notation and what differs from the paper.
-
-    References
-    ----------
-    S. Wang and T.-H. Chang, "Federated Matrix Factorization: Algorithm Design and Application to
-    Data Clustering", 2020.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> X, y = ct.datasets.load_digits()
-    >>> clients = ct.partition.by_classes(y, n_clients=20, random_state=0)
-    >>> model = ct.FedMGS(n_clusters=10, random_state=0).fit(X, clients=clients)
-    >>> model.labels_.shape, model.cluster_centers_.shape
-    ((1797,), (10, 64))
-    """

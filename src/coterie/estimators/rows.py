@@ -17,7 +17,13 @@ from coterie.backend import Array, Arrays
 from coterie.block import Block
 from coterie.data.federation import Federation
 from coterie.errors import DataError
-from coterie.estimators.declaration import RunParameters, as_seed, make_init, with_parameters
+from coterie.estimators.declaration import (
+    RunParameters,
+    as_dtype,
+    as_seed,
+    make_init,
+    with_parameters,
+)
 from coterie.estimators.session import Session, check_device, make_engine
 from coterie.parameters import check, parameters
 from coterie.participation import participation
@@ -83,7 +89,7 @@ class RowClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         cohorts = participation(
             run["clients_per_round"], run["participation"], federation.n_clients
         )
-        federation = federation.prepared(dtype=run["dtype"], extra=extra)
+        federation = federation.prepared(dtype=as_dtype(run["dtype"]), extra=extra)
         engine = make_engine(run["engine"], federation, run["device"])
         return Session(algorithm, federation, engine, cohorts, seed, given)
 
@@ -139,7 +145,7 @@ class RowClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def _rows_to_use(self, X: Any) -> tuple[Federation, Block]:
         check_is_fitted(self, "labels_")
         check_device(self.device)
-        federation = self._federation(X, None, fitting=False).prepared(dtype=self.dtype)
+        federation = self._federation(X, None, fitting=False).prepared(dtype=as_dtype(self.dtype))
         return federation, federation.block(device=self.device)
 
     def _federation(self, X: Any, clients: Any, *, fitting: bool = True) -> Federation:

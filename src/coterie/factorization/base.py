@@ -86,7 +86,7 @@ class Starting(Factorization):
                 f"n_samples={spec.n_samples} should be >= n_clusters={self.n_clusters}: there are "
                 "fewer rows than clusters"
             )
-        kind = starts.resolve(self, spec)
+        kind = "given" if "centers" in given else starts.resolve(self, spec)
         arrays: dict[str, Array] = {
             "n": np.array(spec.n_samples),
             "n_features": np.array(spec.n_features),
@@ -95,7 +95,8 @@ class Starting(Factorization):
         if kind == "one-shot":
             arrays["asked"], arrays["chances"] = starts.draw_asked(self, spec, rng.server())
         if kind == "given":
-            arrays["centers"] = _given_centers(given, self.n_clusters, spec.n_features)
+            centers = given["centers"]
+            arrays["centers"] = _given_centers(centers, self.n_clusters, spec.n_features)
         return State("measure", 0, arrays)
 
     def request(self, state: State) -> Request | None:
@@ -251,12 +252,9 @@ def _least(state: State, errors: Array) -> int:
     return int(np.argmax(errors <= errors.min() + ALIKE * energy))
 
 
-def _given_centers(given: Arrays, n_clusters: int, n_features: int) -> Array:
-    if "centers" not in given:
-        raise ParameterError(
-            "init='given' was set, but no centers were given; give init=centers to an estimator"
-        )
-    centers = np.asarray(given["centers"], dtype=np.float64)
+def _given_centers(centers: Array, n_clusters: int, n_features: int) -> Array:
+    """Centers that the caller starts from, as those of one start."""
+    centers = np.asarray(centers, dtype=np.float64)
     if centers.shape != (n_clusters, n_features):
         raise ParameterError(
             f"init: centers of shape {centers.shape} were given; expected "

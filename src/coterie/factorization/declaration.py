@@ -14,7 +14,7 @@ from coterie.parameters import Steps
 
 Auto = Literal["auto"]
 Published = Literal["as-published"]
-Start = Literal["auto", "one-shot", "sums", "random", "given"]
+Start = Literal["auto", "one-shot", "sums", "random"]
 NonNegative = Annotated[float, Ge(0), Lt(math.inf)]
 
 

@@ -102,6 +102,7 @@ class FedMGSAlgorithm(Starting):
             value=np.full(n_starts, np.inf),
             baseline=np.full(n_starts, np.inf),
             settled=np.zeros(n_starts),
+            done=np.zeros(n_starts, dtype=np.bool_),
             seen=0.0,
         )
 
@@ -153,38 +154,42 @@ class FedMGSAlgorithm(Starting):
 
     def own_server(self, state: State, total: Total) -> tuple[State, Metrics]:
         """Add what changed, step on the centers, let the penalty grow."""
-        n = int(state["n"])
-        gram, cross = state["gram"] + total["gram"], state["cross"] + total["cross"]
         state = state.to(
-            state.phase, gram=gram, cross=cross, energy=state["energy"] + total["energy"]
+            state.phase,
+            gram=state["gram"] + total["gram"],
+            cross=state["cross"] + total["cross"],
+            energy=state["energy"] + total["energy"],
         )
         if state.phase == "sums":
             value = self._objective(state)
             state = state.to("round", value=value, baseline=value)
             return state, {"objective": float(value.min())}
-        round = state.round + 1  # noqa: A001
-        state = state.to("round", round=round, centers=self._moved(state))
+        state = state.to("round", round=state.round + 1, centers=self._moved(state))
         value = self._objective(state)
         change = relative_change(value, state["baseline"])
         rows = float(total["rows"])
-        calm = np.maximum(total["changed"], total["undecided"]) <= self.tol * rows
-        settled = np.where(calm & (self.tol > 0), state["settled"] + rows, 0.0)
-        best = int(np.argmin(value))
-        metrics = {
-            "objective": float(value[best]),
-            "penalty": float(state["penalty"][best]),
-            "relative_change": float(change[best]),
-            "orthogonality": float(orthogonality(gram)[best]),
-            "changed": float(total["changed"][best]) / max(rows, 1),
-            "undecided": float(total["undecided"][best]) / max(rows, 1),
-        }
+        metrics = _metrics(state, total, value, change)
         state = self._with_grown_penalty(state, rows, change)
-        done = settled >= PATIENCE * n
-        if self.objective_tol is not None:
-            done |= change < self.objective_tol
-        state = state.to("round", value=value, settled=settled, best=best)
-        finished = done.all() or round >= self.max_rounds
+        state = self._with_settled(state.to("round", value=value, best=value.argmin()), total)
+        over = self._done(state, change)
+        state = state.to("round", done=over)
+        finished = over.all() or state.round >= self.max_rounds
         return self.finished(state) if finished else state, metrics
+
+    def _with_settled(self, state: State, total: Total) -> State:
+        """How many rows were found settled, one round after the other, for each start."""
+        rows = float(total["rows"])
+        calm = np.maximum(total["changed"], total["undecided"]) <= self.tol * rows
+        return state.to("round", settled=np.where(calm, state["settled"] + rows, 0.0))
+
+    def _done(self, state: State, change: Array) -> Array:
+        """Which starts have come to their end; once there, they stay there."""
+        done = np.asarray(state["done"])
+        if self.tol > 0:
+            done = done | (state["settled"] >= PATIENCE * state["n"])
+        if self.objective_tol is not None:
+            done = done | (change < self.objective_tol)
+        return done
 
     def _moved(self, state: State) -> Array:
         """The centers after the round that follows this state's."""
@@ -223,6 +228,20 @@ class FedMGSAlgorithm(Starting):
             state["penalty"],
             float(state["ridge"]),
         )
+
+
+def _metrics(state: State, total: Total, value: Array, change: Array) -> Metrics:
+    """The numbers of a round, of the start that is best so far."""
+    best = int(value.argmin())
+    rows = max(float(total["rows"]), 1.0)
+    return {
+        "objective": float(value[best]),
+        "penalty": float(state["penalty"][best]),
+        "relative_change": float(change[best]),
+        "orthogonality": float(orthogonality(state["gram"])[best]),
+        "changed": float(total["changed"][best]) / rows,
+        "undecided": float(total["undecided"][best]) / rows,
+    }
 
 
 class _Change:
