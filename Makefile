@@ -3,7 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo check test test-all bench docs stubs clean
@@ -28,7 +27,7 @@ $(VENV)/.docs: $(VENV)/.dev
 	@touch $@
 
 demo: $(VENV)/.base  ## Cluster two data sets where they are, and write a report
-	@OMP_NUM_THREADS= $(BIN)/coterie demo
+	@$(BIN)/coterie demo
 
 check: $(VENV)/.dev  ## Lint, types, the arrows between packages, spelling, what the docs say
 	$(BIN)/ruff check
@@ -40,13 +39,13 @@ check: $(VENV)/.dev  ## Lint, types, the arrows between packages, spelling, what
 	$(BIN)/python tools/check_docs.py
 
 test: $(VENV)/.dev  ## The tests, but for the slow ones
-	$(BIN)/pytest -n auto -m 'not slow'
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m 'not slow'
 
 test-all: $(VENV)/.dev  ## All tests
-	$(BIN)/pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
 
 bench: $(VENV)/.dev  ## Benchmarks: a table, and JSON in benchmarks/results
-	@OMP_NUM_THREADS= $(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks
 
 docs: $(VENV)/.docs  ## The documentation, in docs/_build
 	@$(BIN)/sphinx-build -q -W -b html docs docs/_build

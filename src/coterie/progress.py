@@ -20,7 +20,7 @@ class OnRound(Protocol):
 
 def words(record: Mapping[str, Any]) -> str:
     """A record in a few words."""
-    parts = [f"round {record['round']}" if record["round"] else record["phase"]]
+    parts = [f"round {record['round']}" if record["phase"] == "round" else record["phase"]]
     if record["objective"] is not None:
         parts.append(f"objective {record['objective']:.5g}")
     if "evaluation" in record:
