@@ -78,7 +78,7 @@ def test_none_and_nested_values_arrive() -> None:
         ({"algorithm__penalty": float("nan")}, ["algorithm.penalty", "'auto'"]),
         ({"algorithm__name": "FedMG"}, ["FedMG", "did you mean 'FedMGS'"]),
         ({"algorithm__center_steps": {"strt": 1}}, ["algorithm.center_steps"]),
-        ({"data__nam": 3}, ["data.nam", "did you mean 'name'"]),
+        ({"data__names": 3}, ["data.names", "did you mean 'name'"]),
         ({"data__name": "digit"}, ["digit", "did you mean 'digits'"]),
         ({"data__path": "rows.parquet"}, ["either name", "path"]),
         ({"partition__scheme": "by_class"}, ["by_class", "did you mean 'by_classes'"]),
