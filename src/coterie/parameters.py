@@ -8,6 +8,7 @@ are all made from that line.
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -118,6 +119,7 @@ def _words(annotation: Any) -> str:
             for note in annotation.__metadata__
             if not isinstance(note, Doc)
             for name, value in dataclasses.asdict(note).items()
+            if value < math.inf  # that a number is finite goes without saying
         ]
         return " ".join([_words(inner[0]), ", ".join(bounds)]).rstrip()
     if origin is typing.Literal:

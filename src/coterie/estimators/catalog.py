@@ -14,8 +14,8 @@ class FedMGS(FactorizationClusterer, algorithm=FedMGSAlgorithm):
     """Federated clustering by gradient sharing (FedMGS).
 
     Clients keep their rows and how strongly each belongs to each cluster; the server keeps the
-    centers and two sums, to which clients send by how much their part has changed. With all
-    clients in every round the result does not depend on how rows are spread over clients.
+    centers and two sums, to which clients send by how much their part has changed. From the same
+    start, with all clients in every round, it does not matter how rows are spread over clients.
 
     It clusters by direction: a center stands for all its multiples. Where distance matters (few
     features, data away from the origin) the parameter `offset` adds a constant feature.
